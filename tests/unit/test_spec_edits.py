@@ -26,6 +26,7 @@ from tests import soak
 from tests.spec_edits import FIRST, KNOWN, SCHEMA, SELECTS, STARTS, TURNS, WHERES, Drawn, Scenario
 
 from tableferry.errors import Finding, Refused, TableferryError
+from tableferry.pipelines import specs
 from tableferry.pipelines.engines.performer import Runner, find_unrecorded_progress
 from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.handover import content_search
@@ -333,7 +334,7 @@ class Lake:
 
     def _opened(self) -> OpenedProject:
         session: Any = self.metastore
-        return open_project(self.root, session, look_back=100)
+        return open_project(specs.load(self.root), session, look_back=100)
 
     def _decided(self, opened: OpenedProject) -> Plan:
         return opened.decide_plan()[0]

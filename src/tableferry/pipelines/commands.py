@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import SessionError
+from tableferry.pipelines import specs
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
 from tableferry.pipelines.engines.plan_validation import find_missing_sequence
 from tableferry.pipelines.engines.port import EffectHook
@@ -71,7 +72,7 @@ def plan(
         TableError: A table isn't a Delta table, or may not be read.
     """
     opened = open_project(
-        project,
+        _load(project, environment),
         spark,
         targets=targets,
         full_refresh=full_refresh,
@@ -80,7 +81,6 @@ def plan(
         look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
         pipeline_id=pipeline_id,
-        environment=environment,
         pipeline=pipeline,
     )
     planned, facts = opened.decide_plan(for_report=True)
@@ -146,7 +146,7 @@ def run(
         TableferryError: As for `plan`, or a flow failed.
     """
     opened = open_project(
-        project,
+        _load(project, environment),
         spark,
         targets=targets,
         full_refresh=full_refresh,
@@ -155,7 +155,6 @@ def run(
         look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
         pipeline_id=pipeline_id,
-        environment=environment,
     )
     return Update(opened, before).run()
 
@@ -184,13 +183,12 @@ def prepare(
         TableferryError: As for `plan`.
     """
     opened = open_project(
-        project,
+        _load(project, environment),
         spark,
         targets=targets,
         adopt=adopt,
         look_back=look_back or DEFAULT_LOOK_BACK,
         pipeline_id=pipeline_id,
-        environment=environment,
         pipeline=pipeline,
     )
     return Update(opened, before).prepare()
@@ -214,7 +212,7 @@ def status(
     """
     session = cast("SparkSession", spark)
     opened = open_project(
-        project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment), session, targets=targets, pipeline_id=pipeline_id, pipeline=pipeline
     )
     return StatusReport(opened.decide_plan(for_report=True)[0])
 
@@ -235,7 +233,7 @@ def verify(
     all rows that the flows have. The arguments are those of `plan`.
     """
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment), spark, targets=targets, pipeline_id=pipeline_id, pipeline=pipeline
     )
     return Update(opened).verify()
 
@@ -258,7 +256,7 @@ def undo(
         Refused: A target wasn't taken over, or can't be returned; nothing was written.
         Busy: Another process runs one of these targets.
     """
-    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    opened = open_project(_load(project, environment), spark, targets=targets, pipeline_id=pipeline_id)
     return Update(opened, before).undo()
 
 
@@ -287,7 +285,7 @@ def finish(
     """
     if pipeline is not None and pipeline.kind == "databricks":
         loaded, store = open_state(
-            project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+            _load(project, environment), spark, pipeline_id=pipeline_id, pipeline=pipeline
         )
         if spark is None and isinstance(pipeline, DatabricksPipeline):
             drop = pipeline.drop_table
@@ -297,9 +295,13 @@ def finish(
         return finish_without_spark(loaded, store, pipeline, drop, only, accept_assumed=accept_assumed)
     spark = _given(spark)
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment), spark, targets=targets, pipeline_id=pipeline_id, pipeline=pipeline
     )
     return finish_with_proofs(Update(opened), verify=verify, accept_assumed=accept_assumed)
+
+
+def _load(project: Project | str | Path, environment: str | None) -> Project:
+    return project if isinstance(project, Project) else specs.load(project, environment=environment)
 
 
 def _given(spark: SparkSession | None) -> SparkSession:

@@ -7,6 +7,7 @@ event log, so it needs the workspace's API and no Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from tableferry import storage
 from tableferry.errors import Finding, Refused
@@ -24,9 +25,11 @@ from tableferry.pipelines.planning.identity import find_engine_change
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.reports import FinishReport
 from tableferry.pipelines.state.store import StateStore
-from tableferry.pipelines.update import Update
 from tableferry.spark.catalog import parallel_dict
 from tableferry.spark.tables import TableName
+
+if TYPE_CHECKING:
+    from tableferry.pipelines.update import Update
 
 
 def finish_with_proofs(update: Update, *, verify: bool, accept_assumed: bool) -> FinishReport:

@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from tableferry import storage
 from tableferry.errors import Refused, SpecError, StateError
-from tableferry.pipelines import specs
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, PlanRequest
@@ -97,7 +96,7 @@ class OpenedProject:
 
 
 def open_project(
-    project: Project | str | Path,
+    project: Project,
     spark: SparkSession,
     *,
     targets: Collection[str] = (),
@@ -107,19 +106,16 @@ def open_project(
     look_back: LookBack = 0,
     through_connect: bool = False,
     pipeline_id: str | None = None,
-    environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> OpenedProject:
     """Open a project. The arguments are those of `commands.plan` and of `PlanRequest`.
 
     Raises:
-        SpecError: The project's files are wrong.
+        SpecError: The engine can't run the project's migrations.
         StateError: The project names no state volume.
         TableferryError: A target doesn't exist, or one to refresh isn't chosen.
     """
-    loaded, store = open_state(
-        project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
-    )
+    loaded, store = open_state(project, spark, pipeline_id=pipeline_id, pipeline=pipeline)
     only = target_keys(loaded, targets)
     refreshed = target_keys(loaded, full_refresh)
     if only and refreshed - only:
@@ -139,21 +135,19 @@ def open_project(
 
 
 def open_state(
-    project: Project | str | Path,
+    project: Project,
     spark: SparkSession | None,
     *,
     pipeline_id: str | None = None,
-    environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> tuple[Project, StateStore]:
-    """Load a project and its state store. The arguments are those of `commands.plan`.
+    """Return the specs that the engine can run, and their state. The arguments are those of `commands.plan`.
 
     Raises:
-        SpecError: The project's files are wrong.
+        SpecError: The engine can't run the project's migrations.
         StateError: The project names no state volume.
     """
-    loaded = project if isinstance(project, Project) else specs.load(project, environment=environment)
-    loaded = select_runnable_specs(loaded, engine_of(pipeline))
+    loaded = select_runnable_specs(project, engine_of(pipeline))
     if loaded.state_volume is None:
         raise StateError("STATE_VOLUME_NOT_CONFIGURED", project=loaded.root)
     name = (
@@ -184,9 +178,9 @@ def _registered(project: Project, spark: SparkSession) -> Project:
 
     def in_metastore(dataflow: DataFlow) -> DataFlow:
         migration = dataflow.migration
-        if migration is None or migration.catalog_type != "hms" or len(migration.table.parts) != 2:
+        if migration is None or migration.catalog_type != "hms" or migration.take_over:
             return dataflow
-        if migration.take_over:
+        if len(migration.table.parts) != 2:
             return dataflow
         table = TableName(("hive_metastore", *migration.table.parts))
         return replace(dataflow, migration=replace(migration, table=table))
