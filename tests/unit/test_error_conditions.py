@@ -52,7 +52,7 @@ class Raised(NamedTuple):
             return frozenset()
         of_parts = {"location"} if self.parameters & {"flow", "source", "table", "target", "view"} else set()
         of_sources = {"how"} if "source" in self.parameters else set()
-        return frozenset({"file", "state", "target", *of_parts, *of_sources})
+        return frozenset({"advice", "file", "state", "target", *of_parts, *of_sources})
 
 
 @cache

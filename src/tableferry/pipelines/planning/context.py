@@ -9,7 +9,7 @@ from tableferry.errors import Finding
 from tableferry.errors.catalogue import conditions
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import DataFlow, Flow, Migration, Target, View
+from tableferry.pipelines.model.flows import RESET_ALLOWED, DataFlow, Flow, Migration, Target, View
 from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
@@ -114,16 +114,28 @@ class PlanningContext:
         """Whether its flows fill another generation than the stored one, and start without checkpoints."""
         return self.generation != self.stored.generation or self.stored.resetting
 
+    @property
+    def rebuild_advice(self) -> str:
+        """How to fill the target again, with its history: by a full refresh of the run or of its pipeline."""
+        if not self.request.in_pipeline:
+            return f"rebuild it with --full-refresh {self.target}"
+        return (
+            f'remove "tables" from the state.json of {self.target} under {self.facts.state}/checkpoints and '
+            "refresh it in full in its pipeline, for which its tableProperties must set "
+            f"{RESET_ALLOWED} to true"
+        )
+
     def finding(self, condition: str, /, **about: object) -> Finding:
         """Return a finding about the target, or about parts of its spec.
 
-        A part of the spec in ``about`` counts as its name, and the first one also gives the location. A
-        condition's parameters ``target``, ``file`` and ``state`` are known.
+        A part of the spec in ``about`` counts as its name, and the first one also gives the location. The
+        parameters ``target``, ``file``, ``state`` and ``advice`` (to rebuild the target) are known.
         """
         known: dict[str, object] = {
             "target": self.target,
             "file": self.dataflow.file,
             "state": self.facts.state,
+            "advice": self.rebuild_advice,
             "location": next((part.location for part in about.values() if isinstance(part, _Part)), None),
             "how": next((part.start_remedy for part in about.values() if isinstance(part, Read)), None),
             **{name: _name_part(value) for name, value in about.items()},

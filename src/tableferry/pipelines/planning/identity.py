@@ -56,14 +56,10 @@ def check_identity(context: PlanningContext) -> Findings:
     return findings
 
 
-def _advise_full_refresh(context: PlanningContext) -> str:
-    return f"rebuild it with --full-refresh {context.target}"
-
-
 def _advise_on_engine(context: PlanningContext) -> str:
     target, state = context.target, context.facts.state
     if not context.request.in_pipeline:
-        return _advise_full_refresh(context)
+        return context.rebuild_advice
     if context.stored.finished:
         return (
             f"drop {target} and its folder under {state}/checkpoints, and the pipeline fills it with the "
@@ -81,7 +77,7 @@ def _check_target_exists(context: PlanningContext) -> Findings:
     filled = context.stored.finished or context.stored.copied
     if not filled or target.name.key not in tables or tables[target.name.key] is not None:
         return Findings()
-    remedy = _advise_full_refresh(context)
+    remedy = context.rebuild_advice
     if context.stored.finished and context.dataflow.migration:
         remedy = f"remove the folders of {target.name} under {context.facts.state}, to migrate it again"
     return context.refuse("TARGET_MISSING", table=target, advice=remedy)
@@ -152,7 +148,7 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
 
 def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
     on_table, in_state = recorded.property_identity, recorded.state_identity
-    if replaced := check_table_id(context, table, recorded, _advise_full_refresh(context)):
+    if replaced := check_table_id(context, table, recorded, context.rebuild_advice):
         return replaced
     if on_table and on_table.generation > context.stored.generation:
         return context.refuse(
@@ -181,9 +177,7 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
         of_flows += context.check_ambiguous_rename(flow)
         of_flows += _check_flow(context, table, flow, identities, recorded)
     # A flow's finding is more exact; before the first batch only the settings of the copy are recorded.
-    return findings + (
-        of_flows or check_table_settings(context, table, table_settings, _advise_full_refresh(context))
-    )
+    return findings + (of_flows or check_table_settings(context, table, table_settings))
 
 
 def _check_foreign_writes(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
@@ -233,7 +227,7 @@ def _check_foreign_write(context: PlanningContext, table: Target, writes: Foreig
         other=writes.counterpart,
         left=left,
         statements=statements,
-        advice=undo if writes.restorable else _advise_full_refresh(context),
+        advice=undo if writes.restorable else context.rebuild_advice,
     )
 
 
@@ -253,7 +247,7 @@ def _check_flow(
         return Findings()
     identity = _find_identity(identities, checkpoint.id)
     if identity:
-        settings = check_flow_settings(context, table, flow, identity, _advise_full_refresh(context))
+        settings = check_flow_settings(context, table, flow, identity)
         return settings + _check_batches(context, table, flow, checkpoint, recorded)
     if flow.name not in identities:
         return Findings()
@@ -273,29 +267,27 @@ def check_table_id(
 
 
 def check_flow_settings(
-    context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity, rebuild: str
+    context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity
 ) -> Findings:
-    """Refuse changed settings of a flow that has filled its table; ``rebuild`` is the remedy."""
+    """Refuse changed settings of a flow that has filled its table."""
     return refuse_all(
-        context.finding(
-            "FLOW_SETTINGS_CHANGED", flow=flow, table=table, before=before, now=now, advice=rebuild
-        )
+        context.finding("FLOW_SETTINGS_CHANGED", flow=flow, table=table, before=before, now=now)
         for before, now in identity.changes(collect_settings(context, flow, table.cdc))
     )
 
 
 def check_table_settings(
-    context: PlanningContext, table: Target, recorded: Mapping[str, str] | None, rebuild: str
+    context: PlanningContext, table: Target, recorded: Mapping[str, str] | None
 ) -> Findings:
     """Refuse changed settings of a table that was created or copied with the recorded ones.
 
-    ``recorded`` is None if an older version has created the table; ``rebuild`` is the remedy.
+    ``recorded`` is None if an older version has created the table.
     """
     if recorded is None:
         return Findings()
     now = FlowSettings(cdc_settings(table.cdc))
     return refuse_all(
-        context.finding("TABLE_SETTINGS_CHANGED", table=table, before=before, now=after, advice=rebuild)
+        context.finding("TABLE_SETTINGS_CHANGED", table=table, before=before, now=after)
         for before, after in FlowSettings(recorded).changes(now)
     )
 

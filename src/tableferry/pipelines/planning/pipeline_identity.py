@@ -19,8 +19,6 @@ from tableferry.pipelines.planning.identity import (
     list_flows_into,
 )
 
-_REFRESH = f"in full in its pipeline, for which its tableProperties must set {RESET_ALLOWED} to true"
-
 
 def check_pipeline_identity(context: PlanningContext) -> Findings:
     """Refuse a lost checkpoint, and a table or settings that differ from the recorded identity."""
@@ -65,33 +63,31 @@ def _check_checkpoints(context: PlanningContext) -> Findings:
         checkpoint = context.facts.checkpoints.get((context.target.key, flow.name))
         if flow.name in ran and checkpoint == Checkpoint():
             findings += context.refuse(
-                "PIPELINE_CHECKPOINT_MISSING", flow=flow, table=flow.target, advice=_REFRESH
+                "PIPELINE_CHECKPOINT_MISSING", flow=flow, table=flow.target, property=RESET_ALLOWED
             )
     return findings
 
 
 def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
-    state, in_state = context.facts.state, recorded.state_identity
-    document = f"the state.json of {context.target} under {state}/checkpoints"
-    rebuild = f'remove "tables" from {document} and refresh it {_REFRESH}'
-    restart = rebuild
+    in_state, advice = recorded.state_identity, context.rebuild_advice
     if context.stored.finished:
         # A refresh wouldn't restore the history.
-        restart = f"remove the folder of {context.target} under {state}/checkpoints, to begin again"
+        folder = f"the folder of {context.target} under {context.facts.state}/checkpoints"
+        advice = f"remove {folder}, to begin again"
     if recorded.table_id is None:
         if in_state or table.name.key == context.target.key:
-            return context.refuse("TARGET_MISSING", table=table, advice=restart)
+            return context.refuse("TARGET_MISSING", table=table, advice=advice)
         return Findings()
     if not in_state or not recorded.table_id:
         return Findings()
-    if replaced := check_table_id(context, table, recorded, restart):
+    if replaced := check_table_id(context, table, recorded, advice):
         return replaced
     findings = Findings()
     for flow in list_flows_into(context, table):
         identity = in_state.flows.get(flow.name)
         if identity and context.find_checkpoint(flow).has_started:
-            findings += check_flow_settings(context, table, flow, identity, rebuild)
-    return findings or check_table_settings(context, table, in_state.settings, rebuild)
+            findings += check_flow_settings(context, table, flow, identity)
+    return findings or check_table_settings(context, table, in_state.settings)
 
 
 def _build_identity(
