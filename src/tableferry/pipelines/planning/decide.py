@@ -24,7 +24,7 @@ from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import Plan, PlanRequest, TargetPlan
 from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.model.target_state import TargetState
-from tableferry.pipelines.planning import baseline, identity, pipeline_identity
+from tableferry.pipelines.planning import baseline, identity
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note
 from tableferry.pipelines.planning.definitions import define_flows
 from tableferry.pipelines.planning.engine_support import check_connect_client, check_engine
@@ -83,8 +83,6 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         note = f"starts after {' and '.join(map(str, copies))} contains its copied history"
         return _result(context, "later", findings + add_note(note))
     findings += check_engine(context) + identity.check_identity(context)
-    if context.request.in_pipeline:
-        findings += pipeline_identity.check_pipeline_identity(context)
     if migration:
         is_refused = bool(findings.refusals)
         start, start_findings = baseline.plan_migration_start(context, migration, stopped=is_refused)
@@ -120,7 +118,7 @@ def _flows_plan(context: PlanningContext, findings: Findings) -> TargetPlan:
     if phase == "differs":
         findings += _warn_of_difference(context)
     if context.request.in_pipeline:
-        findings += pipeline_identity.record_pipeline_identity(context)
+        findings += identity.record_pipeline_identity(context)
     result = _result(context, phase, findings + define_flows(context, flows), flows)
     return replace(result, migration_start=stored.migration_start) if awaits_finish else result
 

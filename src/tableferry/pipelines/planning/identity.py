@@ -1,4 +1,8 @@
-"""Check whether a target, its flows' checkpoints and their settings are still the recorded ones."""
+"""Check whether a target, its flows' checkpoints and their settings are still the recorded ones.
+
+A declarative pipeline owns its checkpoints and writes no table property. So `prepare` records the identities
+of its tables in the state, and compares them before each update.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,17 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.errors.catalogue import as_sentence
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import CdcSettings, Flow, Target, cdc_settings
+from tableferry.pipelines.model.flows import RESET_ALLOWED, CdcSettings, Flow, Target, cdc_settings
 from tableferry.pipelines.model.identities import (
     REVIEWED,
     FlowIdentity,
     FlowSettings,
     ForeignWrites,
     TableEvidence,
+    TableIdentity,
 )
 from tableferry.pipelines.model.plan import EngineKind
-from tableferry.pipelines.model.steps import RecordVersions
+from tableferry.pipelines.model.steps import RecordTableIdentity, RecordVersions
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableName
@@ -45,8 +50,7 @@ def check_identity(context: PlanningContext) -> Findings:
     ):
         return refuse_all([change])
     if context.request.in_pipeline:
-        # The checkpoints belong to the pipeline; `check_pipeline_identity` checks its tables.
-        return Findings()
+        return _check_in_pipeline(context)
     generation, newest = context.stored.generation, context.stored.copied_generation
     if newest > generation:
         return context.refuse("STATE_OLDER_THAN_COPY", copied=newest, known=generation)
@@ -123,7 +127,7 @@ def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | No
     return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
 
 
-def list_flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
+def _list_flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
     """Return the streaming flows that fill one of a spec's tables."""
     return (flow for flow in context.dataflow.streaming_flows if flow.target.key == table.name.key)
 
@@ -148,7 +152,7 @@ def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -
 
 def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
     on_table, in_state = recorded.property_identity, recorded.state_identity
-    if replaced := check_table_id(context, table, recorded, context.rebuild_advice):
+    if replaced := _check_table_id(context, table, recorded, context.rebuild_advice):
         return replaced
     if on_table and on_table.generation > context.stored.generation:
         return context.refuse(
@@ -173,11 +177,11 @@ def _check_table(context: PlanningContext, table: Target, recorded: TableEvidenc
             identities |= identity.flows
             table_settings = identity.settings if table_settings is None else table_settings
     of_flows = Findings()
-    for flow in list_flows_into(context, table):
+    for flow in _list_flows_into(context, table):
         of_flows += context.check_ambiguous_rename(flow)
         of_flows += _check_flow(context, table, flow, identities, recorded)
     # A flow's finding is more exact; before the first batch only the settings of the copy are recorded.
-    return findings + (of_flows or check_table_settings(context, table, table_settings))
+    return findings + (of_flows or _check_table_settings(context, table, table_settings))
 
 
 def _check_foreign_writes(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
@@ -247,14 +251,14 @@ def _check_flow(
         return Findings()
     identity = _find_identity(identities, checkpoint.id)
     if identity:
-        settings = check_flow_settings(context, table, flow, identity)
+        settings = _check_flow_settings(context, table, flow, identity)
         return settings + _check_batches(context, table, flow, checkpoint, recorded)
     if flow.name not in identities:
         return Findings()
     return context.refuse("FLOW_CHECKPOINT_REPLACED", flow=flow, table=table)
 
 
-def check_table_id(
+def _check_table_id(
     context: PlanningContext, table: Target, recorded: TableEvidence, rebuild: str
 ) -> Findings:
     """Refuse a table with another id than the recorded one; ``rebuild`` is the remedy."""
@@ -266,7 +270,7 @@ def check_table_id(
     )
 
 
-def check_flow_settings(
+def _check_flow_settings(
     context: PlanningContext, table: Target, flow: Flow, identity: FlowIdentity
 ) -> Findings:
     """Refuse changed settings of a flow that has filled its table."""
@@ -276,7 +280,7 @@ def check_flow_settings(
     )
 
 
-def check_table_settings(
+def _check_table_settings(
     context: PlanningContext, table: Target, recorded: Mapping[str, str] | None
 ) -> Findings:
     """Refuse changed settings of a table that was created or copied with the recorded ones.
@@ -377,3 +381,96 @@ def _describe_batch(number: int | None) -> str:
 def _find_identity(identities: Mapping[str, FlowIdentity], checkpoint: str) -> FlowIdentity | None:
     """Return the recorded flow that has a checkpoint; its name may be an earlier one."""
     return next((identity for identity in identities.values() if identity.checkpoint == checkpoint), None)
+
+
+def _check_in_pipeline(context: PlanningContext) -> Findings:
+    """Refuse a lost checkpoint, and a table or settings that differ from the recorded identity.
+
+    While the pipeline loads its files, nothing is compared.
+    """
+    findings = _check_checkpoints(context)
+    if _is_settled(context):
+        for table, recorded in context.list_recorded_tables():
+            findings += _check_pipeline_table(context, table, recorded)
+    return findings
+
+
+def record_pipeline_identity(context: PlanningContext) -> Findings:
+    """Record the identity of each table after the comparison of the copy, before its live flows start."""
+    findings = Findings()
+    if not _is_settled(context):
+        return findings
+    for table, recorded in context.list_recorded_tables():
+        if recorded.table_id:
+            identity = _build_identity(context, table, recorded.table_id, recorded.state_identity)
+            if identity != recorded.state_identity:
+                findings += plan_steps(
+                    RecordTableIdentity(context.target, context.stored.generation, table.name, identity)
+                )
+    return findings
+
+
+def _is_settled(context: PlanningContext) -> bool:
+    """Return whether the target contains a history that was compared with the legacy table."""
+    stored = context.stored
+    if stored.finished:
+        return True
+    compared = stored.tracking is not None and stored.tracking.verified == "match"
+    return stored.copied and compared
+
+
+def _check_checkpoints(context: PlanningContext) -> Findings:
+    """Refuse a flow that has run and has no checkpoint; only a pipeline of Spark's own shows checkpoints."""
+    ran = context.stored.tracking.started if context.stored.tracking else ()
+    findings = Findings()
+    if context.request.engine != "declarative":
+        return findings
+    for flow in context.dataflow.streaming_flows:
+        checkpoint = context.facts.checkpoints.get((context.target.key, flow.name))
+        if flow.name in ran and checkpoint == Checkpoint():
+            findings += context.refuse(
+                "PIPELINE_CHECKPOINT_MISSING", flow=flow, table=flow.target, property=RESET_ALLOWED
+            )
+    return findings
+
+
+def _check_pipeline_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
+    in_state, advice = recorded.state_identity, context.rebuild_advice
+    if context.stored.finished:
+        # A refresh wouldn't restore the history.
+        folder = f"the folder of {context.target} under {context.facts.state}/checkpoints"
+        advice = f"remove {folder}, to begin again"
+    if recorded.table_id is None:
+        if in_state or table.name.key == context.target.key:
+            return context.refuse("TARGET_MISSING", table=table, advice=advice)
+        return Findings()
+    if not in_state or not recorded.table_id:
+        return Findings()
+    if replaced := _check_table_id(context, table, recorded, advice):
+        return replaced
+    findings = Findings()
+    for flow in _list_flows_into(context, table):
+        identity = in_state.flows.get(flow.name)
+        if identity and context.find_checkpoint(flow).has_started:
+            findings += _check_flow_settings(context, table, flow, identity)
+    return findings or _check_table_settings(context, table, in_state.settings)
+
+
+def _build_identity(
+    context: PlanningContext, table: Target, table_id: str, before: TableIdentity | None
+) -> TableIdentity:
+    """Return the identity to record for a table; a flow can change until its first batch."""
+    flows = dict(before.flows) if before else {}
+    for flow in _list_flows_into(context, table):
+        if flow.name not in flows or not context.find_checkpoint(flow).has_started:
+            now = collect_settings(context, flow, table.cdc)
+            flows[flow.name] = FlowIdentity(now.settings, now.sources)
+    start = context.migration_start if table is context.dataflow.target else None
+    recorded_settings = before.settings if before else None
+    return TableIdentity(
+        table_id,
+        context.stored.generation,
+        flows,
+        before.history if before else f"{start.copy.table}@{start.copy.version}" if start else "",
+        cdc_settings(table.cdc) if recorded_settings is None else recorded_settings,
+    )
