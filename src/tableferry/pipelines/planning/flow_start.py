@@ -10,16 +10,16 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import DataFlow, Flow, Start, Target
-from tableferry.pipelines.model.identities import FlowIdentity, FlowSettings
+from tableferry.pipelines.model.flows import DataFlow, Flow, Start
+from tableferry.pipelines.model.identities import FlowIdentity
 from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait
 from tableferry.pipelines.model.target_state import Baseline, TargetState
 from tableferry.pipelines.model.topics import KafkaOffset
-from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.baseline import check_broker_range
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
+from tableferry.pipelines.planning.identity import find_unrecorded_settings
 from tableferry.spark.tables import TableFacts
 
 
@@ -89,8 +89,14 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     table, and a reader without a recorded start also keep a flow waiting.
     """
     in_pipeline, started = context.request.in_pipeline, checkpoint.has_started
-    table = context.find_table(flow)
-    planned = partial(PlannedFlow, flow, table, context.target, context.generation, streamed=not flow.once)
+    planned = partial(
+        PlannedFlow,
+        flow,
+        context.find_table(flow),
+        context.target,
+        context.generation,
+        streamed=not flow.once,
+    )
     if flow.once:
         action: Action = "done" if checkpoint.done and not in_pipeline else "start"
         return planned(action), Findings()
@@ -121,7 +127,7 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     if in_pipeline and context.migration and not context.is_copied:
         # The target equals the legacy table only until the first live flow starts.
         legacy = context.migration.table
-        waits.append(SourceWait(legacy, None, None, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
+        waits.append(SourceWait(legacy, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
     if waits:
         return planned("wait", starts=starts, waits=tuple(waits)), findings
     has_work = checkpoint.has_pending_batch or any(position.has_new_commits for position in positions)
@@ -137,21 +143,9 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         starts=starts,
         starts_ahead=bool(commit_waits),
         start_offset="".join(position.seed for position in positions),
-        unrecorded_settings=_collect_unrecorded_settings(context, flow, table),
+        unrecorded_settings=find_unrecorded_settings(context, flow),
     )
     return plan, findings
-
-
-def _collect_unrecorded_settings(context: PlanningContext, flow: Flow, table: Target) -> FlowSettings | None:
-    """Return the settings to record before a flow's first rows; None if they are recorded.
-
-    In a pipeline, `prepare` records them.
-    """
-    if context.request.in_pipeline:
-        return None
-    if not context.fills_new_generation and identity.is_recorded(context, flow, table.cdc):
-        return None
-    return identity.collect_settings(context, flow, table.cdc)
 
 
 def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Findings:
@@ -188,7 +182,7 @@ def _find_position(
     if not source and read.table.key not in context.producers:
         return _Position(read), context.refuse("SOURCE_TABLE_MISSING", source=read)
     if not source and not started and read.table.key not in context.filling:
-        wait = SourceWait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
+        wait = SourceWait(read.table, Finding("SOURCE_NOT_CREATED", source=read.table))
         return _Position(read, wait=wait), Findings()
     if source and (recreated := _check_recreated(context, read, source, checkpoint)):
         return _Position(read), recreated
@@ -202,7 +196,7 @@ def _find_position(
     if source and isinstance(start, int) and not checkpoint.has_read(source):
         if source.version < start:
             why = Finding("SOURCE_AT_BASELINE", source=read.table, version=source.version)
-            wait = SourceWait(read.table, start - 1, source.version, why)
+            wait = SourceWait(read.table, why, start - 1, source.version)
             return _Position(read, starts=starts, commit_wait=wait), findings
         findings += _check_readable(context, read, start)
     offset = checkpoint.offsets.get(source.table_id) if source else None
@@ -366,7 +360,7 @@ def _list_unrecorded_readers(context: PlanningContext) -> Sequence[SourceWait]:
     if context.is_copied:
         return ()
     return [
-        SourceWait(reader.target.name, None, None, Finding("READER_NOT_RECORDED", source=reader.target.name))
+        SourceWait(reader.target.name, Finding("READER_NOT_RECORDED", source=reader.target.name))
         for reader in context.list_readers()
         if reader.migration
         and reader.migration.auto_starting_versions

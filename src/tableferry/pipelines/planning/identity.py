@@ -12,7 +12,7 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.errors.catalogue import as_sentence
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import RESET_ALLOWED, CdcSettings, Flow, Target, cdc_settings
+from tableferry.pipelines.model.flows import RESET_ALLOWED, Flow, Target, cdc_settings
 from tableferry.pipelines.model.identities import (
     REVIEWED,
     FlowIdentity,
@@ -117,37 +117,41 @@ def find_engine_change(
     )
 
 
-def collect_settings(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> FlowSettings:
+def find_unrecorded_settings(context: PlanningContext, flow: Flow) -> FlowSettings | None:
+    """Return the settings to record before a flow's first rows; None if the table and the state record them.
+
+    In a pipeline, `prepare` records them.
+    """
+    if context.request.in_pipeline:
+        return None
+    now = _collect_settings(context, flow)
+    recorded = context.facts.table_evidence.get(flow.target.key)
+    checkpoint = context.find_checkpoint(flow).id
+    if not recorded or not checkpoint or context.fills_new_generation:
+        return now
+    for table in (recorded.property_identity, recorded.state_identity):
+        if not table or table.generation != context.stored.generation:
+            return now
+        identity = _find_identity(table.flows, checkpoint)
+        if not identity or any(identity.changes(now)):
+            return now
+    return None
+
+
+def _collect_settings(context: PlanningContext, flow: Flow) -> FlowSettings:
     """Return the settings of a flow that can't change after its first batch."""
-    sources = {}
-    for read in context.list_reads(flow):
-        if not read.unmanaged:
-            source = context.facts.tables.get(read.table.key)
-            sources[read.table.key] = source.table_id if source else ""
-    return FlowSettings(cdc_settings(cdc if flow.kind == "cdc" else None), sources)
+    tables = context.facts.tables
+    sources = {
+        read.table.key: source.table_id if (source := tables.get(read.table.key)) else ""
+        for read in context.list_reads(flow)
+        if not read.unmanaged
+    }
+    return FlowSettings(cdc_settings(context.find_table(flow).cdc if flow.kind == "cdc" else None), sources)
 
 
 def _list_flows_into(context: PlanningContext, table: Target) -> Iterator[Flow]:
     """Return the streaming flows that fill one of a spec's tables."""
     return (flow for flow in context.dataflow.streaming_flows if flow.target.key == table.name.key)
-
-
-def is_recorded(context: PlanningContext, flow: Flow, cdc: CdcSettings | None) -> bool:
-    """Return whether both the table and the state record the current identity of a flow."""
-    now = collect_settings(context, flow, cdc)
-    recorded = context.facts.table_evidence.get(flow.target.key)
-    checkpoint = context.find_checkpoint(flow).id
-    return bool(
-        recorded
-        and checkpoint
-        and all(
-            table
-            and table.generation == context.stored.generation
-            and (identity := _find_identity(table.flows, checkpoint))
-            and not any(identity.changes(now))
-            for table in (recorded.property_identity, recorded.state_identity)
-        )
-    )
 
 
 def _check_table(context: PlanningContext, table: Target, recorded: TableEvidence) -> Findings:
@@ -276,7 +280,7 @@ def _check_flow_settings(
     """Refuse changed settings of a flow that has filled its table."""
     return refuse_all(
         context.finding("FLOW_SETTINGS_CHANGED", flow=flow, table=table, before=before, now=now)
-        for before, now in identity.changes(collect_settings(context, flow, table.cdc))
+        for before, now in identity.changes(_collect_settings(context, flow))
     )
 
 
@@ -463,7 +467,7 @@ def _build_identity(
     flows = dict(before.flows) if before else {}
     for flow in _list_flows_into(context, table):
         if flow.name not in flows or not context.find_checkpoint(flow).has_started:
-            now = collect_settings(context, flow, table.cdc)
+            now = _collect_settings(context, flow)
             flows[flow.name] = FlowIdentity(now.settings, now.sources)
     start = context.migration_start if table is context.dataflow.target else None
     recorded_settings = before.settings if before else None
