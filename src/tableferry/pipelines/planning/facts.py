@@ -76,12 +76,11 @@ class Gatherer:
         }
         chosen_reads = {key: found for key, found in flow_reads.items() if key[0] in needs}
         tables = self._read_tables(needs, chosen_reads)
-        pipeline_tables = self._read_pipeline_tables(needs, tables)
-        tables = {**tables, **pipeline_tables}
         filled = self._find_filled_targets(needs, tables)
         orphans = self._read_orphans(needs, stored)
         if self.pipeline:
-            evidence = read_pipeline_evidence(self._chosen, stored, pipeline_tables)
+            filled_by_pipeline = [flow for flow in self._chosen if needs[flow.key].filled_tables]
+            evidence = read_pipeline_evidence(filled_by_pipeline, stored, tables)
         else:
             reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.request.full_refresh)
             evidence = reader.read(self._chosen)
@@ -200,8 +199,12 @@ class Gatherer:
         return found
 
     def _read_tables(self, needs: Mapping[str, TargetNeeds], chosen_reads: Reads) -> Tables:
-        """Read the metadata of the sources and of the tables that each target needs."""
+        """Read the metadata of the sources and of the tables that each target needs.
+
+        The metadata of tables that a pipeline fills is read as far as its platform exposes it.
+        """
         names: dict[str, TableName] = {}
+        filled: dict[str, TableName] = {}
         locations: dict[str, str] = {}
         for read in chain.from_iterable(chosen_reads.values()):
             locations[read.table.key] = read.location
@@ -211,6 +214,8 @@ class Gatherer:
             target, migration = dataflow.target.name, dataflow.migration
             if self.pipeline is None:
                 names |= {table.name.key: table.name for table in dataflow.tables}
+            elif needs[target.key].filled_tables:
+                filled |= {table.name.key: table.name for table in dataflow.tables}
             if migration and needs[target.key].legacy_table:
                 names[migration.table.key] = migration.table
                 locations[migration.table.key] = migration.location
@@ -220,34 +225,18 @@ class Gatherer:
         details = catalog.session_details(self.spark, names.values())
 
         def read_facts(name: TableName) -> TableFacts | None:
+            of_pipeline = name.key not in names
             try:
-                return catalog.facts(self.spark, name, defining=is_defining, details=details.get(name.key))
+                return catalog.facts(
+                    self.spark, name, defining=is_defining or of_pipeline, details=details.get(name.key)
+                )
             except TableError as error:
+                if of_pipeline:
+                    return TableFacts(name, "", -1)
                 location = locations.get(name.key)
                 raise error.at(location) if location else error from error
 
-        return catalog.parallel_dict(read_facts, names)
-
-    def _read_pipeline_tables(self, needs: Mapping[str, TargetNeeds], tables: Tables) -> Tables:
-        """Read the metadata of the tables that a pipeline fills, as far as its platform exposes it."""
-        if self.pipeline is None:
-            return {}
-        names = {
-            table.name.key: table.name
-            for dataflow in self._chosen
-            if needs[dataflow.key].filled_tables
-            for table in dataflow.tables
-        }
-
-        def read_facts(name: TableName) -> TableFacts | None:
-            if name.key in tables:
-                return tables[name.key]
-            try:
-                return catalog.facts(self.spark, name, defining=True)
-            except TableError:
-                return TableFacts(name, "", -1)
-
-        return catalog.parallel_dict(read_facts, names)
+        return catalog.parallel_dict(read_facts, {**filled, **names})
 
     def _find_filled_targets(self, needs: Mapping[str, TargetNeeds], tables: Tables) -> frozenset[str]:
         """Return the keys of the unstarted targets that already have rows."""
