@@ -32,7 +32,7 @@ from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps
 from tableferry.pipelines.planning.full_refresh import (
     check_reset_allowed,
-    protected_tables,
+    find_protected_tables,
     recorded_history,
 )
 
@@ -84,7 +84,7 @@ def _define_tables(context: PlanningContext, flows: Sequence[PlannedFlow], *, ha
     dataflow, findings = context.dataflow, Findings()
     protected: frozenset[str] = frozenset()
     if context.request.in_pipeline:
-        protected = protected_tables(context.dataflows, context.facts)
+        protected = find_protected_tables(context)
         findings += check_reset_allowed(context, protected)
     for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         is_target = table is dataflow.target

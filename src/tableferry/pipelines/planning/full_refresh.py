@@ -7,11 +7,11 @@ of the pipeline that they read: otherwise rows would be written twice into a tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping
 from itertools import takewhile
 
-from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import HISTORY_FLOW, RESET_ALLOWED, DataFlow, event_log_name
+from tableferry.pipelines.model.facts import Checkpoint
+from tableferry.pipelines.model.flows import HISTORY_FLOW, RESET_ALLOWED, event_log_name
 from tableferry.pipelines.model.steps import ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
@@ -120,34 +120,29 @@ def recorded_history(context: PlanningContext) -> str:
     return recorded.property_identity.history if recorded and recorded.property_identity else ""
 
 
-def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
+def find_protected_tables(context: PlanningContext) -> frozenset[str]:
     """Return the `TableName.key` of each table whose ``pipelines.reset.allowed`` a pipeline sets to false.
 
     These are the tables of a target with a migration, also a finished one, and the project's tables that they
     read, directly or not. A table whose spec allows full refreshes is left out.
     """
-    tables = {table.name.key: table for dataflow in dataflows for table in dataflow.tables}
-    protected = {
-        table.name.key
-        for dataflow in dataflows
-        if _has_history(dataflow, facts)
-        for table in dataflow.tables
-        if not table.is_reset_allowed
-    }
+    tables = {table.name.key: table for dataflow in context.dataflows for table in dataflow.tables}
+    protected: set[str] = set()
+    for dataflow in context.dataflows:
+        stored = context.facts.states.get(dataflow.key, TargetState())
+        if dataflow.migration or stored.migration_start or stored.finished:
+            protected |= {table.name.key for table in dataflow.tables if not table.is_reset_allowed}
     while True:
-        read = {
-            key
-            for key, _ in _read_by(protected, dataflows, facts)
-            if key in tables and not tables[key].is_reset_allowed
-        }
-        if read <= protected:
+        read = _find_readers(context, protected).keys() & tables.keys() - protected
+        added = {key for key in read if not tables[key].is_reset_allowed}
+        if not added:
             return frozenset(protected)
-        protected |= read
+        protected |= added
 
 
 def check_reset_allowed(context: PlanningContext, protected: frozenset[str]) -> Findings:
     """Refuse each table that may be refreshed in full, although a protected table reads it."""
-    readers = dict(_read_by(protected, context.dataflows, context.facts))
+    readers = _find_readers(context, protected)
     return refuse_all(
         context.finding(
             "RESET_ALLOWED_CONTRADICTS_READER",
@@ -160,17 +155,12 @@ def check_reset_allowed(context: PlanningContext, protected: frozenset[str]) -> 
     )
 
 
-def _has_history(dataflow: DataFlow, facts: Facts) -> bool:
-    stored = facts.states.get(dataflow.key, TargetState())
-    return bool(dataflow.migration or stored.migration_start or stored.finished)
-
-
-def _read_by(
-    protected: Iterable[str], dataflows: Sequence[DataFlow], facts: Facts
-) -> Iterable[tuple[str, TableName]]:
-    """Yield each table that flows into protected tables read, with the protected table."""
-    for dataflow in dataflows:
-        for flow in dataflow.flows:
-            if flow.target.key in protected:
-                for key in facts.input_table_keys(dataflow, flow):
-                    yield key, flow.target
+def _find_readers(context: PlanningContext, protected: Collection[str]) -> Mapping[str, TableName]:
+    """Return the protected table that reads a table, by the key of each table that one reads."""
+    return {
+        key: flow.target
+        for dataflow in context.dataflows
+        for flow in dataflow.flows
+        if flow.target.key in protected
+        for key in context.facts.input_table_keys(dataflow, flow)
+    }
