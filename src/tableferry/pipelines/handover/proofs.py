@@ -23,8 +23,8 @@ from tableferry.pipelines.model import reads
 from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver
 from tableferry.pipelines.model.flows import DataFlow
 from tableferry.pipelines.model.plan import Plan, TargetPlan
-from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.target_state import MigrationStart
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.sources.views import CommitRange
 from tableferry.progress import task
 from tableferry.spark.catalog import facts as table_facts

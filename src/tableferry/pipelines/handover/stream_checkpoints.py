@@ -29,8 +29,9 @@ from tableferry.formats.delta.commits import (
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import HandOver, LegacyWrites
 from tableferry.pipelines.model.flows import BY_VERSION
-from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, SourceOffset
+from tableferry.pipelines.model.source_offsets import DeltaOffset, SourceOffset
 from tableferry.pipelines.model.target_state import MigrationStart
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.run_once_flows import is_run_once_commit
 from tableferry.spark.catalog import facts

@@ -31,7 +31,7 @@ from tableferry.pipelines.model.flows import (
     explicit_start,
 )
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.sources.python_code import (
     FOLLOWED_OPTIONS,
     NO_ENTRIES,

@@ -15,7 +15,8 @@ from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, SourceOffset
+from tableferry.pipelines.model.source_offsets import DeltaOffset, SourceOffset
+from tableferry.pipelines.model.topics import KafkaOffset
 
 DONE = "done"
 """The file that marks a run-once flow as done, in the folder in which other flows have their checkpoint."""

@@ -15,13 +15,12 @@ from tableferry.errors import TableError
 from tableferry.formats.delta.commits import commits_after, newest_version
 from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
-from tableferry.pipelines.model.flows import event_log_name
+from tableferry.pipelines.model.flows import cdc_settings, event_log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
     FlowIdentity,
     FlowSettings,
     TableIdentity,
-    cdc_settings,
     parse_identity_property,
 )
 from tableferry.pipelines.model.steps import DefineTable, PlannedFlow
