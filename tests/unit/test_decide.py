@@ -68,7 +68,6 @@ def view(name: str, table: TableName) -> View:
 def dataflow(**changes: object) -> DataFlow:
     flow = DataFlow(
         "orders",
-        "sales",
         "orders_main.json",
         Target(ORDERS, location="orders_main.json: targetDetails"),
         (),
@@ -775,7 +774,6 @@ class TestTwoTargets:
     def gold(self, migration: bool = True) -> DataFlow:
         return DataFlow(
             "gold",
-            "sales",
             "gold_main.json",
             Target(self.GOLD),
             (),

@@ -424,15 +424,12 @@ class DataFlow:
     """
 
     id: str
-    group: str
     file: str
     target: Target
     staging: tuple[Target, ...]
     views: Mapping[str, View]
     flows: tuple[Flow, ...]
     migration: Migration | None = None
-    features: Mapping[str, bool] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
     quarantine: Target | None = None
 
@@ -467,7 +464,6 @@ class MaterializedView:
     """
 
     id: str
-    group: str
     file: str
     target: Target
     views: Mapping[str, View]

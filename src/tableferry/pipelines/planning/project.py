@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from tableferry import storage
 from tableferry.errors import Refused, SpecError, StateError
-from tableferry.pipelines import specs
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, PlanRequest
@@ -24,6 +23,7 @@ from tableferry.pipelines.planning.decide import decide
 from tableferry.pipelines.planning.engine_support import select_runnable_specs
 from tableferry.pipelines.planning.facts import Gatherer
 from tableferry.pipelines.planning.pipeline_port import Pipeline
+from tableferry.pipelines.specs.project import load
 from tableferry.pipelines.state.lease import LeaseCheck, TargetLeases, skip_lease_check
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import task
@@ -157,7 +157,7 @@ def open_state(
         SpecError: The project's files are wrong.
         StateError: The project names no state volume.
     """
-    loaded = project if isinstance(project, Project) else specs.load(project, environment=environment)
+    loaded = project if isinstance(project, Project) else load(project, environment=environment)
     loaded = select_runnable_specs(loaded, engine_of(pipeline))
     if loaded.state_volume is None:
         raise StateError("STATE_VOLUME_NOT_CONFIGURED", project=loaded.root)

@@ -1,4 +1,4 @@
-"""Compile parsed specs into `flows.DataFlow` and `flows.MaterializedView`."""
+"""Compile valid specs into `flows.DataFlow` and `flows.MaterializedView`: their views and flows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Literal
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model import flows, sql
-from tableferry.pipelines.specs import spec_models
-from tableferry.pipelines.specs.parsed_specs import ParsedMaterializedView, ParsedSpec
-from tableferry.pipelines.specs.project_files import SourceLocation
+from tableferry.pipelines.specs import spec_models, view_models
+from tableferry.pipelines.specs.project_files import (
+    find_referenced_file,
+    find_schema_file,
+    list_module_folders,
+    read_text,
+)
+from tableferry.pipelines.specs.spec_models import ParsedSpec
 from tableferry.pipelines.specs.table_compiler import TableCompiler
 from tableferry.pipelines.specs.table_migration import compile_migration
-from tableferry.pipelines.specs.view_compiler import ViewCompiler
-from tableferry.pipelines.specs.view_models import ViewEntry
+from tableferry.pipelines.specs.validation import SourceLocation, parse_table_name
 from tableferry.spark.tables import TableName
 
 
@@ -24,6 +28,7 @@ class FlowCompiler:
     """Compiles the data flow of one spec, and reports its errors."""
 
     spec: ParsedSpec
+    model: spec_models.StandardSpec | spec_models.FlowSpec
     table_compiler: TableCompiler
     _views: dict[str, flows.View] = field(default_factory=dict)
     _broken_views: set[str] = field(default_factory=set)
@@ -32,13 +37,12 @@ class FlowCompiler:
 
     def compile(self) -> flows.DataFlow:
         """Compile the data flow without its invalid parts."""
-        model = self.spec.model
-        target, quarantine = self.table_compiler.add_expectations(self._compile_target(), self.spec)
+        target, quarantine = self.table_compiler.compile_target(self.spec)
         staging = list(self._compile_staging())
         for name, view, location in self._list_views():
             self._add_view(name, view, location)
-        if isinstance(model, spec_models.StandardSpec):
-            compiled = self._compile_standard_flow(model.source_view_name, target)
+        if isinstance(self.model, spec_models.StandardSpec):
+            compiled = self._compile_standard_flow(self.model.source_view_name, target)
         else:
             tables = {table.name: table for table in (target, *staging)}
             compiled = [
@@ -50,31 +54,18 @@ class FlowCompiler:
             compiled += _create_quarantine_flows(compiled, target, quarantine)
         self._report_repeated_flow_names(compiled)
         target, *staging = (self._add_snapshots(table) for table in (target, *staging))
+        all_flows = (flow for group in self.spec.groups for flow in group.model.flows.items())
         return flows.DataFlow(
-            model.data_flow_id,
-            model.data_flow_group,
+            self.model.data_flow_id,
             self.spec.location.file,
             target,
             tuple(staging),
             self._views,
             tuple(compiled),
-            compile_migration(self.spec, self._views, target, self.table_compiler.settings),
-            {"operationalMetadataEnabled": model.features.operational_metadata_enabled},
-            model.tags,
-            frozenset(
-                name
-                for group in self.spec.groups
-                for name, flow in group.model.flows.items()
-                if not flow.enabled
-            ),
+            compile_migration(self.spec.location, self.model.table_migration_details, self._views, target),
+            frozenset(name for name, flow in all_flows if not flow.enabled),
             quarantine,
         )
-
-    def _compile_target(self) -> flows.Target:
-        model, location, compiler = self.spec.model, self.spec.location, self.table_compiler
-        details = location.at("targetDetails")
-        target = compiler.compile(compiler.tables.target, model.target_details, details)
-        return compiler.add_cdc(target, model, location)
 
     def _compile_staging(self) -> Iterator[flows.Target]:
         compiler = self.table_compiler
@@ -91,10 +82,9 @@ class FlowCompiler:
                 if flow.enabled:
                     yield name, flow, group.location.at("flows", name)
 
-    def _list_views(self) -> Iterator[tuple[str, ViewEntry, SourceLocation]]:
-        spec = self.spec
-        if spec.view is not None and isinstance(spec.model, spec_models.StandardSpec):
-            yield spec.model.source_view_name or "", spec.view, spec.location
+    def _list_views(self) -> Iterator[tuple[str, view_models.ViewEntry, SourceLocation]]:
+        if self.spec.view is not None and isinstance(self.model, spec_models.StandardSpec):
+            yield self.model.source_view_name or "", self.spec.view, self.spec.location
         for _, flow, location in self._list_flows():
             for name, view in flow.views.items():
                 yield name, view, location.at("views", name)
@@ -103,7 +93,7 @@ class FlowCompiler:
     def _view_compiler(self) -> ViewCompiler:
         return ViewCompiler(self.table_compiler, {name for name, _, _ in self._list_views()})
 
-    def _add_view(self, name: str, view: ViewEntry, location: SourceLocation) -> None:
+    def _add_view(self, name: str, view: view_models.ViewEntry, location: SourceLocation) -> None:
         compiled = self._view_compiler.compile(name, view, location)
         if compiled is None:
             self._broken_views.add(name)
@@ -129,18 +119,18 @@ class FlowCompiler:
         location: SourceLocation,
         tables: dict[TableName, flows.Target],
     ) -> flows.Flow | None:
-        details, details_location = flow.flow_details, location.at("flowDetails")
+        details, there = flow.flow_details, location.at("flowDetails")
         table_name = self.table_compiler.tables.find(details.target_table)
         table = tables.get(table_name) if table_name is not None else None
         if table is None:
             known = ", ".join(map(str, tables))
             unknown = Finding("SPEC_FLOW_TARGET_UNKNOWN", table=details.target_table, known=known)
-            details_location.at("targetTable").report(unknown)
+            there.at("targetTable").report(unknown)
             return None
         if isinstance(details, spec_models.AppendSqlDetails):
-            view = self._add_sql_view(name, details, details_location)
+            view = self._add_sql_view(name, details, there)
         else:
-            view = self._find_view(details.source_view, details_location.at("sourceView"))
+            view = self._find_view(details.source_view, there.at("sourceView"))
         merges = table.cdc is not None or table.snapshots is not None
         if merges != isinstance(flow, spec_models.MergeFlow):
             setting = "cdcSettings" if table.snapshots is None else "cdcSnapshotSettings"
@@ -155,19 +145,15 @@ class FlowCompiler:
         if table.snapshots is not None:
             self._set_snapshot_view(table.name, table.snapshots, view, location)
             return None
-        kind: Literal["append", "cdc"] = "cdc" if merges else "append"
-        compiled = flows.Flow(name, kind, table.name, view, location=str(details_location))
+        compiled = flows.Flow(name, "cdc" if merges else "append", table.name, view, location=str(there))
         if isinstance(details, spec_models.MergeDetails):
             return compiled
         compiled = replace(compiled, once=details.once)
-        if isinstance(details, spec_models.AppendViewDetails):
-            prefix = details.column_prefix
-            compiled = replace(
-                compiled,
-                column_prefix=f"{prefix.lower()}_" if prefix else None,
-                column_prefix_exceptions=tuple(details.column_prefix_exceptions),
-            )
-        return compiled
+        if isinstance(details, spec_models.AppendSqlDetails):
+            return compiled
+        prefix, exceptions = details.column_prefix, details.column_prefix_exceptions
+        prefix = f"{prefix.lower()}_" if prefix else None
+        return replace(compiled, column_prefix=prefix, column_prefix_exceptions=exceptions)
 
     def _find_view(self, name: str, location: SourceLocation) -> str | None:
         """Return the view that a flow reads; for a staging table, add a view of it."""
@@ -188,7 +174,7 @@ class FlowCompiler:
         self, flow_name: str, details: spec_models.AppendSqlDetails, location: SourceLocation
     ) -> str | None:
         """Add the view of an append_sql flow; return its name."""
-        source = self._view_compiler.compile_sql(details.sql_statement, details.sql_path, location)
+        source = self._view_compiler.compile_sql(details, location)
         if source is None:
             return None
         is_streamed = any(reference.streamed for reference in sql.find_references(source.statement))
@@ -255,38 +241,152 @@ def _create_quarantine_flows(
 
 
 def compile_materialized_view(
-    spec: ParsedMaterializedView, table_compiler: TableCompiler
+    spec: ParsedSpec, model: spec_models.MaterializedViewEntry, table_compiler: TableCompiler
 ) -> flows.MaterializedView | None:
     """Compile a materialized view, or report its errors."""
-    details, name = spec.model.table_details, table_compiler.tables.target
-    target = table_compiler.compile(name, details, spec.location.at("tableDetails"))
-    target, quarantine = table_compiler.add_expectations(target, spec)
-    view = _compile_view_source(spec, table_compiler)
+    target, quarantine = table_compiler.compile_target(spec)
+    if model.source_view is not None and spec.view is not None:
+        name = model.source_view.source_view_name
+        view = ViewCompiler(table_compiler, {name}).compile(name, spec.view, spec.location.at("sourceView"))
+        if view is not None and isinstance(view.source, flows.DeltaSource):
+            # A materialized view contains the current rows; settings for streams don't apply.
+            view = replace(view, source=replace(view.source, change_feed=False, from_setup=False))
+    else:
+        source = ViewCompiler(table_compiler, set()).compile_sql(model, spec.location)
+        name, place = f"v_{target.name.table}", str(spec.location)
+        view = None if source is None else flows.View(name, "batch", source, place)
     if view is None:
         return None
     return flows.MaterializedView(
-        spec.spec.data_flow_id,
-        spec.spec.data_flow_group,
+        spec.header.data_flow_id,
         spec.location.file,
         target,
         {view.name: view},
         view.name,
-        spec.model.refresh_policy,
-        details.private,
+        model.refresh_policy,
+        model.table_details.private,
         quarantine,
     )
 
 
-def _compile_view_source(spec: ParsedMaterializedView, table_compiler: TableCompiler) -> flows.View | None:
-    model, location = spec.model, spec.location
-    if model.source_view is None or spec.view is None:
-        sources = ViewCompiler(table_compiler, set())
-        source = sources.compile_sql(model.sql_statement, model.sql_path, location)
-        name = f"v_{table_compiler.tables.target.table}"
-        return None if source is None else flows.View(name, "batch", source, str(location))
-    name = model.source_view.source_view_name
-    view = ViewCompiler(table_compiler, {name}).compile(name, spec.view, location.at("sourceView"))
-    if view is not None and isinstance(view.source, flows.DeltaSource):
-        # A materialized view contains the current rows; settings for streams don't apply.
-        view = replace(view, source=replace(view.source, change_feed=False, from_setup=False))
-    return view
+@dataclass(frozen=True)
+class ViewCompiler:
+    """Compiles the views of one spec, whose names are ``views``."""
+
+    table_compiler: TableCompiler
+    views: set[str]
+
+    def compile(self, name: str, view: view_models.ViewEntry, location: SourceLocation) -> flows.View | None:
+        """Compile a view, or report its errors."""
+        details = location.at("sourceDetails")
+        source = self._compile_source(view, details)
+        return None if source is None else flows.View(name, view.mode, source, str(details))
+
+    def compile_sql(
+        self, written: view_models.SqlDetails | spec_models.MaterializedViewEntry, location: SourceLocation
+    ) -> flows.SqlSource | None:
+        """Compile a SELECT statement, or the file that contains it."""
+        statement, place = written.sql_statement or "", location.at("sqlStatement")
+        if written.sql_path is not None:
+            file = find_referenced_file(written.sql_path, "dml", location.at("sqlPath"))
+            if file is None:
+                return None
+            place = self.table_compiler.folder.location(file)
+            content = read_text(place)
+            if content is None:
+                return None
+            statement = self.table_compiler.substitutions.apply_to_sql(content)
+        resolved = self.table_compiler.tables.resolve_sql(statement.strip().rstrip(";"), self.views)
+        try:
+            sql.find_references(resolved)
+        except sql.SqlglotError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, sql.SqlglotError) else error
+            place.report(Finding("SPEC_SQL_INVALID", reason=" ".join(str(cause).split())))
+            return None
+        return flows.SqlSource(resolved)
+
+    def _compile_source(self, view: view_models.ViewEntry, location: SourceLocation) -> flows.Source | None:
+        if isinstance(view, view_models.DeltaJoinView):
+            return self._compile_join(view, location)
+        match view.source_details:
+            case view_models.DeltaDetails() as details:
+                return self._compile_delta(details, location)
+            case view_models.SqlDetails() as details:
+                return self.compile_sql(details, location)
+            case view_models.PythonDetails() as details:
+                return flows.PythonSource(self._compile_function(details, location))
+            case view_models.FilesDetails() as details:
+                kind = (
+                    details.format if isinstance(details, view_models.BatchFilesDetails) else view.source_type
+                )
+                schema_file = find_schema_file(details.schema_path, location.at("schemaPath"))
+                where, select = details.where, details.select
+                return flows.ReaderSource(kind, details.options, details.path, where, select, schema_file)
+            case view_models.KafkaDetails() as details:
+                return flows.ReaderSource("kafka", details.options, None, details.where, details.select)
+
+    def _compile_delta(
+        self, details: view_models.DeltaDetails, location: SourceLocation
+    ) -> flows.DeltaSource | None:
+        table = self._resolve_table(details, location)
+        if table is None:
+            return None
+        function = details.python_transform
+        return flows.DeltaSource(
+            table,
+            details.change_feed,
+            details.change_types,
+            details.options,
+            details.where,
+            details.select,
+            find_schema_file(details.schema_path, location.at("schemaPath")),
+            self._compile_function(function, location.at("pythonTransform")) if function else None,
+            # The user's explicit start overrides the setup.
+            details.from_setup and flows.explicit_start(details.options) is None,
+        )
+
+    def _resolve_table(self, details: view_models.DeltaDetails, location: SourceLocation) -> TableName | None:
+        if details.table_path is not None:
+            return TableName.at(details.table_path)
+        table, place = details.table or "", location.at("table")
+        if (details.database or "").lower() != "live":
+            return parse_table_name(details.database, table, place)
+        tables = self.table_compiler.tables
+        resolved = tables.find_in_pipeline(table)
+        if resolved is None and tables.unread != "reported":
+            is_unread = tables.unread == "unreported"
+            place.report(
+                Finding("SPEC_LIVE_TABLE_UNREADABLE" if is_unread else "SPEC_LIVE_TABLE_UNKNOWN", table=table)
+            )
+        return resolved
+
+    def _compile_join(
+        self, view: view_models.DeltaJoinView, location: SourceLocation
+    ) -> flows.JoinSource | None:
+        details = view.source_details
+        sides = []
+        for position, (side, mode) in enumerate(zip(details.sources, view.join_modes, strict=True)):
+            source = self._compile_delta(side, location.at("sources", position))
+            if source is not None:
+                sides.append(flows.JoinSide(side.alias, mode, source))
+        if len(sides) < len(details.sources):
+            return None
+        joins = tuple(flows.Join(join.join_type, join.condition) for join in details.joins)
+        return flows.JoinSource(tuple(sides), joins, details.where, details.select)
+
+    def _compile_function(
+        self, function: view_models.PythonTransform, location: SourceLocation
+    ) -> flows.PythonCode:
+        path, place = function.function_path, location.at("functionPath")
+        file = None
+        if path is not None and not path.endswith(".py"):
+            place.report(Finding("SPEC_PYTHON_FILE_SUFFIX", file=path))
+        elif path is not None:
+            file = find_referenced_file(path, "python_functions", place)
+        folders = list_module_folders(location) if function.module is not None else []
+        return flows.PythonCode(
+            None if file is None else str(file),
+            function.module,
+            function.tokens,
+            tuple(str(folder) for folder in folders if folder.is_dir()),
+        )

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.flows import MetadataColumn
-from tableferry.pipelines.specs.project_files import (
-    SUFFIXES,
-    ProjectFolder,
-    SourceLocation,
-    list_folder,
-    read_mapping,
-)
-from tableferry.pipelines.specs.validation import MISSING, CamelModel, Name, validate
+from tableferry.pipelines.specs.project_files import ProjectFolder, read_mapping
+from tableferry.pipelines.specs.substitutions import RESERVED
+from tableferry.pipelines.specs.validation import MISSING, CamelModel, Name, SourceLocation, validate
 
-_DETAILS = (
-    "pipeline_id",
-    "pipeline_catalog",
-    "pipeline_schema",
-    "pipeline_layer",
-    "workspace_env",
-    "logical_env",
-    "start_utc_timestamp",
-    "update_id",
-)
+_DETAILS = (*RESERVED, "start_utc_timestamp", "update_id")
 # The name in the framework's documentation.
 _ALIASES = {"pipeline_update_id": "update_id"}
 _PREFIX = "operational_metadata_"
@@ -79,31 +63,24 @@ def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> t
 
     The bundle's file of a layer overrides the framework's file, which overrides the built-in columns.
     """
-    files = _find_files(folder)
+    files = {
+        file.stem.removeprefix(_PREFIX): folder.location(file)
+        for home in folder.config_folders
+        for file in folder.list_files(home, f"{_PREFIX}*")
+    }
     layer = tokens.get("pipeline_layer")
     if layer and layer in files:
-        location = folder.location(files[layer])
-        data = read_mapping(location)
-        return _compile_columns(data, location, tokens) if data is not None else ()
+        data = read_mapping(files[layer])
+        return _compile_columns(data, files[layer], tokens) if data is not None else ()
     if layer in _LAYERS:
         return (_BUILT_IN,)
-    for file in [*files.values()][:1]:
-        folder.location(file).report(
+    for location in [*files.values()][:1]:
+        location.report(
             Finding("SPEC_LAYER_WITHOUT_FILE", layer=layer, known=", ".join(files))
             if layer
             else Finding("SPEC_LAYER_NOT_CHOSEN")
         )
     return ()
-
-
-def _find_files(folder: ProjectFolder) -> dict[str, Path]:
-    return {
-        file.stem.removeprefix(_PREFIX): file
-        for home in folder.config_folders
-        if os.path.isdir(home)
-        for file in list_folder(folder.location(home)) or ()
-        if file.suffix in SUFFIXES and file.stem.startswith(_PREFIX)
-    }
 
 
 def _compile_columns(
@@ -127,23 +104,23 @@ def _compile_column(
     if mapping is None and isinstance(kind, dict) and kind.get("type") == "struct":
         fields = _compile_columns(kind, location.at("type"), tokens)
         return MetadataColumn(written.name, "", fields=fields)
-    mapping_location = location.at("metadata", "mapping")
+    location = location.at("metadata", "mapping")
     if not isinstance(mapping, dict):
-        mapping_location.report(Finding("SPEC_COLUMN_WITHOUT_MAPPING"))
+        location.report(Finding("SPEC_COLUMN_WITHOUT_MAPPING"))
         return None
-    source = validate(ValueMapping, mapping, mapping_location)
+    source = validate(ValueMapping, mapping, location)
     if source is None:
         return None
-    key = "sql" if source.type == "sql" else "key"
-    value = getattr(source, key) or source.payload
+    is_sql = source.type == "sql"
+    value, location = (source.sql, location.at("sql")) if is_sql else (source.key, location.at("key"))
+    value = value or source.payload
     if value is None:
-        mapping_location.at(key).report(MISSING)
+        location.report(MISSING)
         return None
-    if source.type == "sql":
+    if is_sql:
         return MetadataColumn(written.name, json.dumps(kind), sql=value)
     detail = _ALIASES.get(value, value)
     if detail not in _DETAILS:
-        known = ", ".join(_DETAILS)
-        mapping_location.at(key).report(Finding("SPEC_DETAIL_UNKNOWN", detail=value, known=known))
+        location.report(Finding("SPEC_DETAIL_UNKNOWN", detail=value, known=", ".join(_DETAILS)))
         return None
     return MetadataColumn(written.name, json.dumps(kind), detail=detail, value=tokens.get(detail))
