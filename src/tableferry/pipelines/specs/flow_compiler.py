@@ -145,15 +145,9 @@ class FlowCompiler:
         if table.snapshots is not None:
             self._set_snapshot_view(table.name, table.snapshots, view, location)
             return None
-        compiled = flows.Flow(name, "cdc" if merges else "append", table.name, view, location=str(there))
-        if isinstance(details, spec_models.MergeDetails):
-            return compiled
-        compiled = replace(compiled, once=details.once)
-        if isinstance(details, spec_models.AppendSqlDetails):
-            return compiled
-        prefix, exceptions = details.column_prefix, details.column_prefix_exceptions
-        prefix = f"{prefix.lower()}_" if prefix else None
-        return replace(compiled, column_prefix=prefix, column_prefix_exceptions=exceptions)
+        settings = details.model_dump(include={"once", "column_prefix", "column_prefix_exceptions"})
+        kind: Literal["append", "cdc"] = "cdc" if merges else "append"
+        return flows.Flow(name, kind, table.name, view, location=str(there), **settings)
 
     def _find_view(self, name: str, location: SourceLocation) -> str | None:
         """Return the view that a flow reads; for a staging table, add a view of it."""
@@ -334,15 +328,11 @@ class ViewCompiler:
         function = details.python_transform
         return flows.DeltaSource(
             table,
-            details.change_feed,
-            details.change_types,
-            details.options,
-            details.where,
-            details.select,
-            find_schema_file(details.schema_path, location.at("schemaPath")),
-            self._compile_function(function, location.at("pythonTransform")) if function else None,
+            schema_file=find_schema_file(details.schema_path, location.at("schemaPath")),
+            transform=self._compile_function(function, location.at("pythonTransform")) if function else None,
             # The user's explicit start overrides the setup.
-            details.from_setup and flows.explicit_start(details.options) is None,
+            from_setup=details.from_setup and flows.explicit_start(details.options) is None,
+            **details.model_dump(include={"change_feed", "change_types", "options", "where", "select"}),
         )
 
     def _resolve_table(self, details: view_models.DeltaDetails, location: SourceLocation) -> TableName | None:

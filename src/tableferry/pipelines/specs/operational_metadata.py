@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.flows import MetadataColumn
-from tableferry.pipelines.specs.project_files import ProjectFolder, read_mapping
+from tableferry.pipelines.specs.project_files import ProjectFolder, read_model
 from tableferry.pipelines.specs.substitutions import RESERVED
-from tableferry.pipelines.specs.validation import MISSING, CamelModel, Name, SourceLocation, validate
+from tableferry.pipelines.specs.validation import (
+    MISSING,
+    CamelModel,
+    Conflicts,
+    Name,
+    SourceLocation,
+    validate,
+)
 
 _DETAILS = (*RESERVED, "start_utc_timestamp", "update_id")
 # The name in the framework's documentation.
@@ -33,22 +40,6 @@ _BUILT_IN = MetadataColumn(
 )
 
 
-class MetadataSchema(CamelModel):
-    """A schema in Spark's JSON format, with the sources of the values in the metadata of its fields."""
-
-    type: Literal["struct"] = "struct"
-    fields: list[dict[str, Any]] = Field(min_length=1)
-
-
-class MetadataField(CamelModel):
-    """A field of such a schema."""
-
-    name: Name
-    type: Any
-    nullable: bool = True
-    metadata: dict[str, Any] = Field(default_factory=dict)
-
-
 class ValueMapping(CamelModel):
     """The source of a column's value."""
 
@@ -56,6 +47,43 @@ class ValueMapping(CamelModel):
     sql: Name | None = None
     key: Name | None = None
     payload: Name | None = None
+
+    @property
+    def value(self) -> str | None:
+        """The SQL expression, or the name of the detail of the pipeline."""
+        value = (self.sql if self.type == "sql" else self.key) or self.payload
+        return value if self.type == "sql" or value is None else _ALIASES.get(value, value)
+
+    def _find_conflicts(self) -> Conflicts:
+        key = "sql" if self.type == "sql" else "key"
+        if self.value is None:
+            yield key, MISSING
+        elif self.type != "sql" and self.value not in _DETAILS:
+            yield key, Finding("SPEC_DETAIL_UNKNOWN", detail=self.value, known=", ".join(_DETAILS))
+
+
+class ColumnMetadata(CamelModel):
+    """Spark's metadata of a column, which may have other keys too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    mapping: ValueMapping | None = None
+
+
+class MetadataField(CamelModel):
+    """A column; its type is a type in Spark's JSON format, or a schema."""
+
+    name: Name
+    type: Any
+    nullable: bool = True
+    metadata: ColumnMetadata = ColumnMetadata.model_validate({})
+
+
+class MetadataSchema(CamelModel):
+    """A schema in Spark's JSON format, with the sources of the values in the metadata of its fields."""
+
+    type: Literal["struct"] = "struct"
+    fields: list[MetadataField] = Field(min_length=1)
 
 
 def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> tuple[MetadataColumn, ...]:
@@ -70,8 +98,8 @@ def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> t
     }
     layer = tokens.get("pipeline_layer")
     if layer and layer in files:
-        data = read_mapping(files[layer])
-        return _compile_columns(data, files[layer], tokens) if data is not None else ()
+        schema = read_model(MetadataSchema, files[layer])
+        return tuple(_compile_columns(schema, files[layer], tokens))
     if layer in _LAYERS:
         return (_BUILT_IN,)
     for location in [*files.values()][:1]:
@@ -84,43 +112,18 @@ def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> t
 
 
 def _compile_columns(
-    data: dict[str, Any], location: SourceLocation, tokens: Mapping[str, str]
-) -> tuple[MetadataColumn, ...]:
-    schema = validate(MetadataSchema, data, location)
-    columns = [
-        _compile_column(field, location.at("fields", position), tokens)
-        for position, field in enumerate(schema.fields if schema else ())
-    ]
-    return tuple(column for column in columns if column is not None)
-
-
-def _compile_column(
-    data: dict[str, Any], location: SourceLocation, tokens: Mapping[str, str]
-) -> MetadataColumn | None:
-    written = validate(MetadataField, data, location)
-    if written is None:
-        return None
-    kind, mapping = written.type, written.metadata.get("mapping")
-    if mapping is None and isinstance(kind, dict) and kind.get("type") == "struct":
-        fields = _compile_columns(kind, location.at("type"), tokens)
-        return MetadataColumn(written.name, "", fields=fields)
-    location = location.at("metadata", "mapping")
-    if not isinstance(mapping, dict):
-        location.report(Finding("SPEC_COLUMN_WITHOUT_MAPPING"))
-        return None
-    source = validate(ValueMapping, mapping, location)
-    if source is None:
-        return None
-    is_sql = source.type == "sql"
-    value, location = (source.sql, location.at("sql")) if is_sql else (source.key, location.at("key"))
-    value = value or source.payload
-    if value is None:
-        location.report(MISSING)
-        return None
-    if is_sql:
-        return MetadataColumn(written.name, json.dumps(kind), sql=value)
-    detail = _ALIASES.get(value, value)
-    if detail not in _DETAILS:
-        location.report(Finding("SPEC_DETAIL_UNKNOWN", detail=value, known=", ".join(_DETAILS)))
-        return None
-    return MetadataColumn(written.name, json.dumps(kind), detail=detail, value=tokens.get(detail))
+    schema: MetadataSchema | None, location: SourceLocation, tokens: Mapping[str, str]
+) -> Iterator[MetadataColumn]:
+    for position, column in enumerate(schema.fields if schema else ()):
+        name, kind, mapping = column.name, column.type, column.metadata.mapping
+        there = location.at("fields", position)
+        if mapping is not None and mapping.type == "sql":
+            yield MetadataColumn(name, json.dumps(kind), sql=mapping.value)
+        elif mapping is not None:
+            detail = mapping.value or ""
+            yield MetadataColumn(name, json.dumps(kind), detail=detail, value=tokens.get(detail))
+        elif isinstance(kind, dict) and kind.get("type") == "struct":
+            inner = validate(MetadataSchema, kind, there.at("type"))
+            yield MetadataColumn(name, "", fields=tuple(_compile_columns(inner, there.at("type"), tokens)))
+        else:
+            there.at("metadata", "mapping").report(Finding("SPEC_COLUMN_WITHOUT_MAPPING"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tableferry.errors import Finding
 from tableferry.pipelines.specs.table_models import (
@@ -28,11 +28,17 @@ from tableferry.pipelines.specs.validation import (
     Tag,
     Text,
     converted_from,
-    find_key_conflict,
+    refuse,
 )
 from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, ViewEntry
 
 VIEW_KEYS = ("mode", "sourceType", "sourceDetails")
+
+
+def _complete_prefix(prefix: str | None) -> str | None:
+    if prefix and prefix.endswith("_"):
+        refuse(("", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))))
+    return f"{prefix.lower()}_" if prefix else None
 
 
 class AppendViewDetails(CamelModel):
@@ -40,7 +46,7 @@ class AppendViewDetails(CamelModel):
 
     target_table: Name = Field(description="The spec's target or a staging table.")
     source_view: Name = Field(description="A view or a staging table of this spec.")
-    column_prefix: str | None = Field(
+    column_prefix: Annotated[str | None, AfterValidator(_complete_prefix)] = Field(
         None,
         alias="column_prefix",
         description="Prefix of column names, in lower case and followed by an underscore.",
@@ -49,11 +55,6 @@ class AppendViewDetails(CamelModel):
         (), alias="column_prefix_exceptions", description="Columns that get no prefix."
     )
     once: bool = Field(False, description="Run a single time.")
-
-    def _find_conflicts(self) -> Conflicts:
-        prefix = self.column_prefix or ""
-        if prefix.endswith("_"):
-            yield "column_prefix", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))
 
 
 class AppendSqlDetails(SqlDetails):
@@ -271,9 +272,7 @@ class MaterializedViewEntry(DataQualitySettings):
 
     def _find_conflicts(self) -> Conflicts:
         yield from super()._find_conflicts()
-        yield from find_key_conflict(
-            sourceView=self.source_view, sqlPath=self.sql_path, sqlStatement=self.sql_statement
-        )
+        yield from self._find_choice("source_view", "sql_path", "sql_statement")
 
 
 class MaterializedViewsSpec(SpecHeader):

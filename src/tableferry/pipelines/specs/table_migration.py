@@ -45,20 +45,14 @@ def compile_migration(
         hand_over = "checkpoint" if source.checkpoints else "version"
     return flows.Migration(
         table,
-        details.catalog_type,
-        details.auto_starting_versions,
-        source.select,
-        source.where,
-        source.except_columns,
-        details.leave_out_unrepresentable,
-        details.pinned_clone,
-        takes_over,
-        hand_over,
-        is_auto and hand_over == "checkpoint" and not takes_over,
-        is_auto and hand_over == "version" and details.auto_starting_versions,
-        source.checkpoints if hand_over == "checkpoint" else (),
-        details.uncompared_columns,
-        str(location),
+        take_over=takes_over,
+        hand_over=hand_over,
+        content_fallback=is_auto and hand_over == "checkpoint" and not takes_over,
+        content_first=is_auto and hand_over == "version" and details.auto_starting_versions,
+        checkpoints=source.checkpoints if hand_over == "checkpoint" else (),
+        location=str(location),
+        **details.model_dump(exclude={"enabled", "mode", "hand_over", "source_details"}),
+        **source.model_dump(include={"select", "where", "except_columns"}),
     )
 
 

@@ -149,11 +149,12 @@ def _to_folders(paths: tuple[str, ...]) -> tuple[str, ...]:
     folders = tuple(re.sub(r"^(dbfs:(?=/Volumes/)|file:(//)?(?=/))", "", path) for path in paths)
     # A single character before the colon is a drive.
     others = [path for path in folders if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path)]
-    _refuse([("", Finding("SPEC_PATH_NOT_A_FOLDER", path=path)) for path in others])
+    refuse(*(("", Finding("SPEC_PATH_NOT_A_FOLDER", path=path)) for path in others))
     return folders
 
 
-def _refuse(conflicts: list[tuple[str, Finding]]) -> None:
+def refuse(*conflicts: tuple[str, Finding]) -> None:
+    """Raise an error of a validator that `validate` reports: findings on keys below the value, or itself."""
     if conflicts:
         raise PydanticCustomError(_CONFLICTS, "the values are refused", {_CONFLICTS: conflicts})
 
@@ -189,9 +190,15 @@ class SnakeModel(BaseModel):
             keys = _keys_by_field(type(self))
             yield keys[second], Finding("SPEC_KEYS_EXCLUDE_EACH_OTHER", other=keys[first])
 
+    def _find_choice(self, *names: str) -> Conflicts:
+        """Find whether none or several of these fields are set, of which exactly one is required."""
+        if sum(getattr(self, name) is not None for name in names) != 1:
+            keys = _keys_by_field(type(self))
+            yield "", Finding("SPEC_NOT_EXACTLY_ONE_KEY", keys=joined([keys[name] for name in names]))
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _refuse(list(self._find_conflicts()))
+        refuse(*self._find_conflicts())
         return self
 
 
@@ -199,12 +206,6 @@ class CamelModel(SnakeModel):
     """A mapping whose keys are the names of the fields in camelCase."""
 
     model_config = ConfigDict(alias_generator=to_camel)
-
-
-def find_key_conflict(**values: object) -> Conflicts:
-    """Find whether none or several of these keys have a value."""
-    if sum(value is not None for value in values.values()) != 1:
-        yield "", Finding("SPEC_NOT_EXACTLY_ONE_KEY", keys=joined([*values]))
 
 
 def schema_with_keys(*keys: str) -> JsonDict:

@@ -16,7 +16,6 @@ from tableferry.pipelines.specs.validation import (
     SourceLocation,
     Text,
     converted_from,
-    find_key_conflict,
     schema_with_keys,
     schema_with_one_of,
     validate,
@@ -35,8 +34,7 @@ class PythonTransform(CamelModel):
     tokens: dict[str, object] = Field({}, description="Passed to the function.")
 
     def _find_conflicts(self) -> Conflicts:
-        module = type(self).model_fields["module"].alias or "module"
-        yield from find_key_conflict(**{"functionPath": self.function_path, module: self.module})
+        yield from self._find_choice("function_path", "module")
 
 
 class PythonDetails(PythonTransform):
@@ -126,7 +124,7 @@ class SqlDetails(CamelModel):
     sql_statement: Name | None = Field(None, description="The SELECT statement.")
 
     def _find_conflicts(self) -> Conflicts:
-        yield from find_key_conflict(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
+        yield from self._find_choice("sql_path", "sql_statement")
 
 
 class FilesDetails(RowSelection):
