@@ -32,8 +32,6 @@ class FlowCompiler:
     table_compiler: TableCompiler
     _views: dict[str, flows.View] = field(default_factory=dict)
     _broken_views: set[str] = field(default_factory=set)
-    # The view with the periodic snapshots of each table.
-    _snapshot_views: dict[TableName, str] = field(default_factory=dict)
 
     def compile(self) -> flows.DataFlow:
         """Compile the data flow without its invalid parts."""
@@ -41,19 +39,19 @@ class FlowCompiler:
         staging = list(self._compile_staging())
         for name, view, location in self._list_views():
             self._add_view(name, view, location)
-        if isinstance(self.model, spec_models.StandardSpec):
-            compiled = self._compile_standard_flow(self.model.source_view_name, target)
-        else:
+        if isinstance(self.model, spec_models.FlowSpec):
             tables = {table.name: table for table in (target, *staging)}
             compiled = [
                 compiled_flow
                 for name, flow, location in self._list_flows()
                 if (compiled_flow := self._compile_flow(name, flow, location, tables)) is not None
             ]
+        else:
+            compiled = self._compile_standard_flow(self.model.source_view_name, target)
+        target, *staging = (self._add_snapshots(table, compiled) for table in (target, *staging))
         if quarantine is not None:
             compiled += _create_quarantine_flows(compiled, target, quarantine)
         self._report_repeated_flow_names(compiled)
-        target, *staging = (self._add_snapshots(table) for table in (target, *staging))
         all_flows = (flow for group in self.spec.groups for flow in group.model.flows.items())
         return flows.DataFlow(
             self.model.data_flow_id,
@@ -103,13 +101,9 @@ class FlowCompiler:
             location.report(Finding("SPEC_VIEW_NAME_TAKEN", view=name, other=other.location))
 
     def _compile_standard_flow(self, view: str | None, target: flows.Target) -> list[flows.Flow]:
-        if view is None:
+        if view is None or self.spec.view is None:
             return []
-        if target.snapshots is not None:
-            if view in self._views:
-                self._snapshot_views[target.name] = view
-            return []
-        kind: Literal["append", "cdc"] = "cdc" if target.cdc is not None else "append"
+        kind: Literal["append", "cdc"] = "append" if target.cdc is None else "cdc"
         return [flows.Flow(f"f_{view}", kind, target.name, view, location=str(self.spec.location))]
 
     def _compile_flow(
@@ -141,9 +135,6 @@ class FlowCompiler:
             )
             return None
         if view is None:
-            return None
-        if table.snapshots is not None:
-            self._set_snapshot_view(table.name, table.snapshots, view, location)
             return None
         settings = details.model_dump(include={"once", "column_prefix", "column_prefix_exceptions"})
         kind: Literal["append", "cdc"] = "cdc" if merges else "append"
@@ -181,32 +172,34 @@ class FlowCompiler:
         self._views.setdefault(view.name, view)
         return view.name
 
-    def _set_snapshot_view(
-        self, table: TableName, snapshots: flows.SnapshotCdc, view: str, location: SourceLocation
-    ) -> None:
-        """Record the view of a merge flow as the snapshots of its target."""
-        if snapshots.source != "":
-            location.report(Finding("SPEC_SNAPSHOTS_FROM_SOURCE", table=table))
-        elif self._snapshot_views.setdefault(table, view) != view:
-            location.report(Finding("SPEC_SNAPSHOTS_OF_SEVERAL_FLOWS", table=table))
-
-    def _add_snapshots(self, table: flows.Target) -> flows.Target:
-        """Return a table of periodic snapshots with the view of its snapshots."""
+    def _add_snapshots(self, table: flows.Target, compiled: list[flows.Flow]) -> flows.Target:
+        """Return a table whose periodic snapshots are the view of its merge flow; remove this flow."""
         snapshots = table.snapshots
-        if snapshots is None or snapshots.source != "":
+        if snapshots is None:
             return table
-        name = self._snapshot_views.get(table.name)
-        if name is None:
+        own = [flow for flow in compiled if flow.target == table.name]
+        compiled[:] = [flow for flow in compiled if flow.target != table.name]
+        if snapshots.source == "" and not own:
             if not self._broken_views:
                 missing = Finding("SPEC_SNAPSHOTS_WITHOUT_FLOW", table=table.name)
                 self.spec.location.parse(snapshots.location).report(missing)
             return table
-        view = self._views[name]
+        for flow in own:
+            if snapshots.source != "":
+                self._locate(flow).report(Finding("SPEC_SNAPSHOTS_FROM_SOURCE", table=table.name))
+            elif flow.view != own[0].view:
+                self._locate(flow).report(Finding("SPEC_SNAPSHOTS_OF_SEVERAL_FLOWS", table=table.name))
+        view = self._views.get(own[0].view) if snapshots.source == "" else None
+        if view is None:
+            return table
         if view.mode == "stream":
             location = view.location.removesuffix("sourceDetails")
             mode = "mode" if location.endswith((".", ": ")) else ".mode"
             self.spec.location.parse(location + mode).report(Finding("SPEC_SNAPSHOT_READ_AS_STREAM"))
-        return replace(table, snapshots=replace(snapshots, source=name))
+        return replace(table, snapshots=replace(snapshots, source=view.name))
+
+    def _locate(self, flow: flows.Flow) -> SourceLocation:
+        return self.spec.location.parse(flow.location.removesuffix(".flowDetails"))
 
     def _report_repeated_flow_names(self, compiled: list[flows.Flow]) -> None:
         """Report flows with the same name and target, because they would share a checkpoint."""
@@ -214,7 +207,7 @@ class FlowCompiler:
         for flow in compiled:
             if (flow.name, flow.target.key) in seen:
                 taken = Finding("SPEC_FLOW_NAME_TAKEN", flow=flow.name, table=flow.target)
-                self.spec.location.parse(flow.location.removesuffix(".flowDetails")).report(taken)
+                self._locate(flow).report(taken)
             seen.add((flow.name, flow.target.key))
 
 

@@ -28,7 +28,7 @@ from tableferry.pipelines.specs.validation import (
     Tag,
     Text,
     converted_from,
-    refuse,
+    reject_value,
 )
 from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, ViewEntry
 
@@ -37,7 +37,7 @@ VIEW_KEYS = ("mode", "sourceType", "sourceDetails")
 
 def _complete_prefix(prefix: str | None) -> str | None:
     if prefix and prefix.endswith("_"):
-        refuse(("", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))))
+        reject_value(("", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))))
     return f"{prefix.lower()}_" if prefix else None
 
 

@@ -149,11 +149,11 @@ def _to_folders(paths: tuple[str, ...]) -> tuple[str, ...]:
     folders = tuple(re.sub(r"^(dbfs:(?=/Volumes/)|file:(//)?(?=/))", "", path) for path in paths)
     # A single character before the colon is a drive.
     others = [path for path in folders if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path)]
-    refuse(*(("", Finding("SPEC_PATH_NOT_A_FOLDER", path=path)) for path in others))
+    reject_value(*(("", Finding("SPEC_PATH_NOT_A_FOLDER", path=path)) for path in others))
     return folders
 
 
-def refuse(*conflicts: tuple[str, Finding]) -> None:
+def reject_value(*conflicts: tuple[str, Finding]) -> None:
     """Raise an error of a validator that `validate` reports: findings on keys below the value, or itself."""
     if conflicts:
         raise PydanticCustomError(_CONFLICTS, "the values are refused", {_CONFLICTS: conflicts})
@@ -198,7 +198,7 @@ class SnakeModel(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        refuse(*self._find_conflicts())
+        reject_value(*self._find_conflicts())
         return self
 
 
