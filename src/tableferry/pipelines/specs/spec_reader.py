@@ -91,15 +91,19 @@ class SpecReader:
         """Read all specs of the project."""
         mains = [main for path in self._folder.main_files for main in self._read_main_file(path)]
         group_files = [file for path in self._folder.group_files for file in self._read_group_file(path)]
+        all_read = not self._problems
         default = self._settings.dataflow_spec_version
         versions = {main.id: main.data.get("dataFlowVersion") or default for main in mains}
         mains, group_files = (
             [replace(file, data=_upgrade_format(file.data, versions.get(file.id))) for file in files]
             for files in (mains, group_files)
         )
-        self._skip_unsupported(mains, group_files)
+        self._skip_unsupported(mains, group_files, all_read=all_read)
         for file in group_files:
-            self._parse_groups(file, [main for main in mains if main.id == file.id])
+            owners = [main for main in mains if main.id == file.id]
+            # The groups may belong to a spec that isn't loaded or can't be read.
+            if file.id is None or owners or (all_read and not self._folder.is_single_spec):
+                self._parse_groups(file, owners)
         self._report_repeated_ids(mains)
         return [spec for main in mains for spec in self._parse(main)]
 
@@ -130,8 +134,10 @@ class SpecReader:
             location.report(Finding("SPEC_FORMAT_DIFFERS", actual=actual.upper(), required=required.format))
         return read_mapping(location)
 
-    def _skip_unsupported(self, mains: list[_SpecFile], group_files: list[_SpecFile]) -> None:
-        """Remove specs with unsupported features, unless every spec has some.
+    def _skip_unsupported(
+        self, mains: list[_SpecFile], group_files: list[_SpecFile], *, all_read: bool
+    ) -> None:
+        """Remove specs with unsupported features, unless every spec of the project has some.
 
         A spec with a migration and a single spec are reported instead.
         """
@@ -147,7 +153,7 @@ class SpecReader:
             if location.problems:
                 target = self._find_target(main.data, main.location)
                 skipped[main.id] = SkippedSpec(location.file, target, tuple(location.problems))
-        if len(skipped) < len(mains) or self._problems:
+        if len(skipped) < len(mains) or not all_read:
             self.skipped = tuple(skipped.values())
             for files in (mains, group_files):
                 files[:] = [file for file in files if file.id not in skipped]
@@ -174,9 +180,6 @@ class SpecReader:
 
     def _parse_groups(self, file: _SpecFile, owners: list[_SpecFile]) -> None:
         """Add the flow groups of a file to the groups of its spec."""
-        # The groups may belong to a spec that isn't loaded or can't be read.
-        if file.id is not None and not owners and (self._folder.is_single_spec or self._problems):
-            return
         self._problems += file.location.problems
         location = file.location.with_problems(self._problems)
         if file.id is not None and not owners:
