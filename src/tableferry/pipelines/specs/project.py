@@ -9,9 +9,9 @@ from typing import Any
 
 from tableferry.errors import Finding, SpecError
 from tableferry.pipelines.model import flows
-from tableferry.pipelines.specs.flow_compiler import FlowCompiler, compile_materialized_view
 from tableferry.pipelines.specs.operational_metadata import read_metadata_columns
 from tableferry.pipelines.specs.project_files import ProjectFolder, find_project_files
+from tableferry.pipelines.specs.spec_compiler import SpecCompiler
 from tableferry.pipelines.specs.spec_models import GlobalFile, MaterializedViewEntry, ParsedSpec
 from tableferry.pipelines.specs.spec_reader import SpecReader
 from tableferry.pipelines.specs.substitutions import Substitutions, read_substitutions
@@ -52,13 +52,14 @@ def load(
     views: list[flows.MaterializedView] = []
     for spec, tables in resolve_tables(specs, other_specs, skipped_tables, unread):
         metadata, mandatory = columns if spec.has_metadata else (), settings.mandatory_table_properties
-        compiler = TableCompiler(tables, folder, mandatory, substitutions, metadata)
+        table_compiler = TableCompiler(tables, folder, mandatory, substitutions, metadata)
+        compiler = SpecCompiler(spec, table_compiler)
         if not isinstance(spec.model, MaterializedViewEntry):
-            dataflow = FlowCompiler(spec, spec.model, compiler).compile()
+            dataflow = compiler.compile_dataflow(spec.model)
             dataflows.append(dataflow)
             if dataflow.migration is not None and lacks_state_path:
                 spec.location.at("tableMigrationDetails").report(Finding("SPEC_STATE_PATH_MISSING"))
-        elif (view := compile_materialized_view(spec, spec.model, compiler)) is not None:
+        elif (view := compiler.compile_materialized_view(spec.model)) is not None:
             views.append(view)
     if folder.problems:
         raise SpecError("INVALID_SPEC", problems=list(dict.fromkeys(folder.problems)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
@@ -98,7 +98,7 @@ class SpecTables:
         """Return the table of this or of another spec with this name."""
         return self.find(name) or self.siblings.get(name.lower())
 
-    def resolve_sql(self, statement: str, views: set[str]) -> str:
+    def resolve_sql(self, statement: str, views: Collection[str]) -> str:
         """Replace ``live.x`` in SQL by the full names of tables and by the names of views."""
 
         def resolve(match: re.Match[str]) -> str:
@@ -270,7 +270,7 @@ class TableCompiler:
 def _compile_snapshots(
     settings: table_models.CdcSnapshotSettings, location: SourceLocation
 ) -> flows.SnapshotCdc | None:
-    """Compile settings for snapshots; the flow compiler adds the view of periodic snapshots."""
+    """Compile settings for snapshots; the spec compiler adds the view of periodic snapshots."""
     source: str | flows.SnapshotFiles | flows.SnapshotTable | None = ""
     if settings.snapshot_type == "historical":
         source = _compile_snapshot_source(settings, location.at("source"))

@@ -24,22 +24,20 @@ from tableferry.spark.tables import TableName
 
 
 @dataclass
-class FlowCompiler:
-    """Compiles the data flow of one spec, and reports its errors."""
+class SpecCompiler:
+    """Compiles one spec, and reports its errors."""
 
     spec: ParsedSpec
-    model: spec_models.StandardSpec | spec_models.FlowSpec
     table_compiler: TableCompiler
     _views: dict[str, flows.View] = field(default_factory=dict)
     _broken_views: set[str] = field(default_factory=set)
 
-    def compile(self) -> flows.DataFlow:
+    def compile_dataflow(self, model: spec_models.StandardSpec | spec_models.FlowSpec) -> flows.DataFlow:
         """Compile the data flow without its invalid parts."""
         target, quarantine = self.table_compiler.compile_target(self.spec)
         staging = list(self._compile_staging())
-        for name, view, location in self._list_views():
-            self._add_view(name, view, location)
-        if isinstance(self.model, spec_models.FlowSpec):
+        self._add_views()
+        if isinstance(model, spec_models.FlowSpec):
             tables = {table.name: table for table in (target, *staging)}
             compiled = [
                 compiled_flow
@@ -47,21 +45,49 @@ class FlowCompiler:
                 if (compiled_flow := self._compile_flow(name, flow, location, tables)) is not None
             ]
         else:
-            compiled = self._compile_standard_flow(self.model.source_view_name, target)
+            compiled = self._compile_standard_flow(model.source_view_name, target)
         target, *staging = (self._add_snapshots(table, compiled) for table in (target, *staging))
         if quarantine is not None:
             compiled += _create_quarantine_flows(compiled, target, quarantine)
         self._report_repeated_flow_names(compiled)
         all_flows = (flow for group in self.spec.groups for flow in group.model.flows.items())
         return flows.DataFlow(
-            self.model.data_flow_id,
+            model.data_flow_id,
             self.spec.location.file,
             target,
             tuple(staging),
             self._views,
             tuple(compiled),
-            compile_migration(self.spec.location, self.model.table_migration_details, self._views, target),
+            compile_migration(self.spec.location, model.table_migration_details, self._views, target),
             frozenset(name for name, flow in all_flows if not flow.enabled),
+            quarantine,
+        )
+
+    def compile_materialized_view(
+        self, model: spec_models.MaterializedViewEntry
+    ) -> flows.MaterializedView | None:
+        """Compile a materialized view, or report its errors."""
+        target, quarantine = self.table_compiler.compile_target(self.spec)
+        if model.source_view is None:
+            statement = self._compile_sql(model, self.spec.location)
+            if statement is not None:
+                name = f"v_{target.name.table}"
+                self._views[name] = flows.View(name, "batch", statement, str(self.spec.location))
+        self._add_views()
+        if not self._views:
+            return None
+        (view,) = self._views.values()
+        if isinstance(view.source, flows.DeltaSource):
+            # A materialized view contains the current rows; settings for streams don't apply.
+            view = replace(view, source=replace(view.source, change_feed=False, from_setup=False))
+        return flows.MaterializedView(
+            self.spec.header.data_flow_id,
+            self.spec.location.file,
+            target,
+            {view.name: view},
+            view.name,
+            model.refresh_policy,
+            model.table_details.private,
             quarantine,
         )
 
@@ -81,24 +107,30 @@ class FlowCompiler:
                     yield name, flow, group.location.at("flows", name)
 
     def _list_views(self) -> Iterator[tuple[str, view_models.ViewEntry, SourceLocation]]:
-        if self.spec.view is not None and isinstance(self.model, spec_models.StandardSpec):
-            yield self.model.source_view_name or "", self.spec.view, self.spec.location
+        model, view, location = self.spec.model, self.spec.view, self.spec.location
+        if view is not None and isinstance(model, spec_models.StandardSpec):
+            yield model.source_view_name or "", view, location
+        elif view is not None and isinstance(model, spec_models.MaterializedViewEntry) and model.source_view:
+            yield model.source_view.source_view_name, view, location.at("sourceView")
         for _, flow, location in self._list_flows():
             for name, view in flow.views.items():
                 yield name, view, location.at("views", name)
 
     @cached_property
-    def _view_compiler(self) -> ViewCompiler:
-        return ViewCompiler(self.table_compiler, {name for name, _, _ in self._list_views()})
+    def _view_names(self) -> frozenset[str]:
+        return frozenset(name for name, _, _ in self._list_views())
 
-    def _add_view(self, name: str, view: view_models.ViewEntry, location: SourceLocation) -> None:
-        compiled = self._view_compiler.compile(name, view, location)
-        if compiled is None:
-            self._broken_views.add(name)
-            return
-        other = self._views.setdefault(name, compiled)
-        if replace(other, location=compiled.location) != compiled:
-            location.report(Finding("SPEC_VIEW_NAME_TAKEN", view=name, other=other.location))
+    def _add_views(self) -> None:
+        for name, view, location in self._list_views():
+            details = location.at("sourceDetails")
+            source = self._compile_source(view, details)
+            if source is None:
+                self._broken_views.add(name)
+                continue
+            compiled = flows.View(name, view.mode, source, str(details))
+            other = self._views.setdefault(name, compiled)
+            if replace(other, location=compiled.location) != compiled:
+                location.report(Finding("SPEC_VIEW_NAME_TAKEN", view=name, other=other.location))
 
     def _compile_standard_flow(self, view: str | None, target: flows.Target) -> list[flows.Flow]:
         if view is None or self.spec.view is None:
@@ -159,7 +191,7 @@ class FlowCompiler:
         self, flow_name: str, details: spec_models.AppendSqlDetails, location: SourceLocation
     ) -> str | None:
         """Add the view of an append_sql flow; return its name."""
-        source = self._view_compiler.compile_sql(details, location)
+        source = self._compile_sql(details, location)
         if source is None:
             return None
         is_streamed = any(reference.streamed for reference in sql.find_references(source.statement))
@@ -210,66 +242,7 @@ class FlowCompiler:
                 self._locate(flow).report(taken)
             seen.add((flow.name, flow.target.key))
 
-
-def _create_quarantine_flows(
-    compiled: list[flows.Flow], target: flows.Target, quarantine: flows.Target
-) -> list[flows.Flow]:
-    """Return, for each flow into a target, a flow that appends the rows that violate an expectation.
-
-    The name contains the view, or the flow if an earlier flow into the target reads the same view.
-    """
-    created: dict[str, flows.Flow] = {}
-    for flow in compiled:
-        if flow.target == target.name:
-            name = f"f_quarantine_{flow.view}_quarantine"
-            name = f"f_quarantine_{flow.name}_quarantine" if name in created else name
-            created[name] = replace(flow, name=name, kind="append", target=quarantine.name)
-    return list(created.values())
-
-
-def compile_materialized_view(
-    spec: ParsedSpec, model: spec_models.MaterializedViewEntry, table_compiler: TableCompiler
-) -> flows.MaterializedView | None:
-    """Compile a materialized view, or report its errors."""
-    target, quarantine = table_compiler.compile_target(spec)
-    if model.source_view is not None and spec.view is not None:
-        name = model.source_view.source_view_name
-        view = ViewCompiler(table_compiler, {name}).compile(name, spec.view, spec.location.at("sourceView"))
-        if view is not None and isinstance(view.source, flows.DeltaSource):
-            # A materialized view contains the current rows; settings for streams don't apply.
-            view = replace(view, source=replace(view.source, change_feed=False, from_setup=False))
-    else:
-        source = ViewCompiler(table_compiler, set()).compile_sql(model, spec.location)
-        name, place = f"v_{target.name.table}", str(spec.location)
-        view = None if source is None else flows.View(name, "batch", source, place)
-    if view is None:
-        return None
-    return flows.MaterializedView(
-        spec.header.data_flow_id,
-        spec.location.file,
-        target,
-        {view.name: view},
-        view.name,
-        model.refresh_policy,
-        model.table_details.private,
-        quarantine,
-    )
-
-
-@dataclass(frozen=True)
-class ViewCompiler:
-    """Compiles the views of one spec, whose names are ``views``."""
-
-    table_compiler: TableCompiler
-    views: set[str]
-
-    def compile(self, name: str, view: view_models.ViewEntry, location: SourceLocation) -> flows.View | None:
-        """Compile a view, or report its errors."""
-        details = location.at("sourceDetails")
-        source = self._compile_source(view, details)
-        return None if source is None else flows.View(name, view.mode, source, str(details))
-
-    def compile_sql(
+    def _compile_sql(
         self, written: view_models.SqlDetails | spec_models.MaterializedViewEntry, location: SourceLocation
     ) -> flows.SqlSource | None:
         """Compile a SELECT statement, or the file that contains it."""
@@ -283,7 +256,7 @@ class ViewCompiler:
             if content is None:
                 return None
             statement = self.table_compiler.substitutions.apply_to_sql(content)
-        resolved = self.table_compiler.tables.resolve_sql(statement.strip().rstrip(";"), self.views)
+        resolved = self.table_compiler.tables.resolve_sql(statement.strip().rstrip(";"), self._view_names)
         try:
             sql.find_references(resolved)
         except sql.SqlglotError as error:
@@ -299,7 +272,7 @@ class ViewCompiler:
             case view_models.DeltaDetails() as details:
                 return self._compile_delta(details, location)
             case view_models.SqlDetails() as details:
-                return self.compile_sql(details, location)
+                return self._compile_sql(details, location)
             case view_models.PythonDetails() as details:
                 return flows.PythonSource(self._compile_function(details, location))
             case view_models.FilesDetails() as details:
@@ -373,3 +346,19 @@ class ViewCompiler:
             function.tokens,
             tuple(str(folder) for folder in folders if folder.is_dir()),
         )
+
+
+def _create_quarantine_flows(
+    compiled: list[flows.Flow], target: flows.Target, quarantine: flows.Target
+) -> list[flows.Flow]:
+    """Return, for each flow into a target, a flow that appends the rows that violate an expectation.
+
+    The name contains the view, or the flow if an earlier flow into the target reads the same view.
+    """
+    created: dict[str, flows.Flow] = {}
+    for flow in compiled:
+        if flow.target == target.name:
+            name = f"f_quarantine_{flow.view}_quarantine"
+            name = f"f_quarantine_{flow.name}_quarantine" if name in created else name
+            created[name] = replace(flow, name=name, kind="append", target=quarantine.name)
+    return list(created.values())
