@@ -167,9 +167,9 @@ class App(typer.Typer):
 
 def _spread_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that has the fields of its parameter ``options`` in place of this parameter."""
-    signature = inspect.signature(function, eval_str=True)
-    if "options" not in signature.parameters:
+    if "options" not in function.__annotations__:
         return function
+    signature = inspect.signature(function, eval_str=True)
     shared = signature.parameters["options"].annotation
     hints = get_type_hints(shared, include_extras=True)
 
