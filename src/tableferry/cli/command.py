@@ -175,7 +175,7 @@ def _spread_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def spread(**values: Any) -> Any:
-        return function(shared(**{name: values.pop(name) for name in hints}), **values)
+        return function(options=shared(**{name: values.pop(name) for name in hints}), **values)
 
     own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
     fields = inspect.signature(shared).parameters.values()
