@@ -23,7 +23,7 @@ from tableferry.fleet.queue.rows import to_row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = ("jobs", "jobs_archive", "letters", "waves")
+TABLES = ("jobs", "letters", "waves")
 
 
 def url(schema: str) -> str:

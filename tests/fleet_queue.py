@@ -378,17 +378,44 @@ def test_jobs_go_to_the_archive_and_come_back(queue: Queue) -> None:
     [busy] = queue.store.claim(numbered([third.task_id]), "w", now=NOW, lease=HOUR, limit=1)
     assert queue.store.archive(numbered(numbers([first, second, third])), NOW) == 2
     assert list(queue.store.jobs(everything())) == [busy]
+    first, second = (replace(job, revision=1, archived_at=NOW) for job in (first, second))
     assert list(queue.store.archived(everything())) == [first, second]
     assert list(queue.store.archived(named([name("b"), name("c")]))) == [second]
+    assert [count["jobs"] for count in queue.store.counts(everything(), ["state"])] == [1]
     # A table in the archive has its job.
     assert queue.store.add([NewJob(name("a")), NewJob(name("d"))], NOW) == 1
     [back] = queue.store.unarchive([first.task_id, 4711], NOW + HOUR)
-    assert back == replace(first, revision=1, last_updated_time=NOW + HOUR)
+    assert back == replace(first, revision=2, last_updated_time=NOW + HOUR, archived_at=None)
     assert [job.tbl_name for job in queue.store.jobs(everything())] == ["a", "c", "d"]
     assert list(queue.store.archived(everything())) == [second]
     assert list(queue.store.unarchive([first.task_id], NOW)) == []
     assert queue.store.archive(numbered([first.task_id]), NOW) == 1
-    assert list(queue.store.archived(numbered([first.task_id]))) == [back]
+    archived = replace(back, revision=3, archived_at=NOW)
+    assert list(queue.store.archived(numbered([first.task_id]))) == [archived]
+
+
+def test_archived_job_keeps_its_fields_and_is_neither_claimed_nor_changed(queue: Queue) -> None:
+    queue.add("a")
+    [claimed] = queue.claim("w1")
+    done = replace(claimed, state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, record={"a": [1]})
+    held = queue.store.save(done, NOW, lease=HOUR)
+    lapsed = NOW + HOUR
+    assert queue.store.archive(everything(), lapsed) == 1
+    [archived] = queue.store.archived(everything())
+    assert archived == replace(held, revision=held.revision + 1, archived_at=lapsed)
+    assert archived.record == {"a": [1]}
+    assert list(queue.claim("w2", lapsed)) == []
+    assert queue.store.assign([held.task_id], "wave", lapsed) == 0
+    assert queue.store.archive(everything(), lapsed) == 0
+    queue.store.renew([held.task_id], "w1", lapsed, HOUR)
+    for stale in (held, archived):
+        assert not queue.store.holds(stale, NOW)
+        assert list(queue.store.save_all([stale], lapsed)) == []
+        with pytest.raises(ClaimLost):
+            queue.store.save(stale, lapsed)
+        with pytest.raises(ClaimLost):
+            queue.store.edit(stale, lapsed)
+    assert list(queue.store.archived(everything())) == [archived]
 
 
 def test_a_number_is_never_given_again(queue: Queue) -> None:
@@ -705,8 +732,9 @@ def test_a_job_is_added_with_its_wave_and_keeps_it_in_the_archive(queue: Queue) 
     sizes: dict[str, Any] = {"table_files": 3, "table_bytes": 3 * 10**12, "begun_at": NOW}
     done = queue.store.save(replace(job, **ends, **sizes), NOW, release=True)
     assert queue.store.archive(everything(), NOW) == 1
-    assert list(queue.store.archived(everything())) == [done]
-    back = replace(done, revision=done.revision + 1)
+    archived = replace(done, revision=done.revision + 1, archived_at=NOW)
+    assert list(queue.store.archived(everything())) == [archived]
+    back = replace(done, revision=done.revision + 2)
     assert queue.store.unarchive([job.task_id], NOW) == [back]
 
 

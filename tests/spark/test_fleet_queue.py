@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -30,20 +31,23 @@ from tests.fleet_queue import (  # noqa: F401
 )
 from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
-from tests.spark.tables import schema_folder
+from tests.spark.tables import schema_folder, tables_in
 
 from tableferry.errors import ServiceError
 from tableferry.fleet.job import Job, State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
 from tableferry.fleet.queue.delta import DeltaStore
-from tableferry.fleet.queue.delta_tables import DeltaTables
+from tableferry.fleet.queue.delta_tables import PROPERTY, UPGRADED, DeltaTables
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.schema import REVISION
-from tableferry.fleet.queue.selections import everything, to_preprocess
+from tableferry.fleet.queue.selections import everything, numbered, to_preprocess
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
+
+QUEUE_OF_0006 = Path(__file__).parents[1] / "queues" / "0006.delta.sql"
+"""The tables of a queue that revision 0006 created, as its statements."""
 
 if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401
@@ -100,46 +104,7 @@ def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_c
         assert list(ahead.claim(everything(), "ahead", now=ahead.now(), lease=LEASE, limit=1)) == []
 
 
-class Crash(Exception):
-    """A worker that dies between two statements."""
-
-
-@soak.slow
-def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [job] = queue.add("a")
-
-    def crash(*how: object) -> int:
-        raise Crash
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.store, "_change", crash)
-        with pytest.raises(Crash):
-            queue.store.archive(everything(), NOW)
-    assert list(queue.store.jobs(everything())) == [job]
-    assert list(queue.store.archived(everything())) == []
-    paused = queue.store.edit(replace(job, stg_format="orc"), NOW)
-    assert queue.store.archive(everything(), NOW) == 1
-    assert list(queue.store.archived(everything())) == [paused]
-    # And when it is taken out of the archive.
-    sound = queue.store._run  # type: ignore[attr-defined]
-
-    def crash_late(text: str, *how: object) -> None:
-        if text.startswith("DELETE"):
-            raise Crash
-        sound(text, *how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.store, "_run", crash_late)
-        with pytest.raises(Crash):
-            queue.store.unarchive([job.task_id], NOW)
-    [back] = queue.store.jobs(everything())
-    assert back == replace(paused, revision=2)
-    assert list(queue.store.archived(everything())) == []
-
-
-@soak.only  # The stores in tests/unit have the same statement.
+@soak.only  # Only a person who writes into the tables can make such a job.
 def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
     queue: Queue, spark: SparkSession, location: str
 ) -> None:
@@ -148,7 +113,7 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
     queue.put([replace(job, task_id=job.task_id + 1000)])
     with conditions.raises("ARCHIVED_TABLE_HAS_JOB", reason=re.compile("^archived jobs ")):
         queue.store.unarchive([job.task_id], NOW)
-    assert list(queue.store.archived(everything())) == [job]
+    assert list(queue.store.archived(everything())) == [replace(job, revision=1, archived_at=NOW)]
 
 
 @soak.only  # Letters in Delta, and how they go out of any queue, have tests of their own.
@@ -276,30 +241,100 @@ def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> Non
     assert store(spark, schema).add([NewJob(name("a"))], NOW) == 1
 
 
+class Killed(Exception):
+    """The end of a process between two statements."""
+
+
+def write_queue_of_0006(spark: SparkSession, schema: str) -> None:
+    """Write the tables of the version that had a table of archived jobs.
+
+    Job 1 is queued and job 2 archived. Job 3 is in both tables: a process ended while it archived the job.
+    """
+    statements = QUEUE_OF_0006.read_text(encoding="utf-8").split(";\n")[:-1]
+    with session.settings(spark, {"spark.sql.session.timeZone": "UTC"}, "the test"):
+        spark.sql(f"USE {schema}")
+        try:
+            for statement in statements:
+                spark.sql(statement)
+        finally:
+            spark.sql("USE default")
+        event = (
+            "array(named_struct('at', {time}, 'state', 'Ready', 'desired_state', 'Ready', 'paused', false, "
+            "'pause_reason', 'None', 'worker', 'w'))"
+        ).format(time="timestamp_micros(1)")
+        for table, number, more in (
+            ("jobs", 1, ""),
+            ("jobs_archive", 2, ", TIMESTAMP '2026-03-09 00:00:00.5'"),
+            ("jobs", 3, ""),
+            ("jobs_archive", 3, ", TIMESTAMP '2026-03-09 00:00:00.5'"),
+        ):
+            spark.sql(
+                f"INSERT INTO {schema}.{table} (task_id, catalog_name, db_name, tbl_name, data_category, "
+                "to_be_processed, in_process, state, desired_state, initial_gap_days, probation_gap_days, "
+                "migration_paused, pause_reason, created_at, last_updated_time, target_format, revision, "
+                f"wave, tbl_owners, events{', archived_at' if more else ''}) VALUES ({number}, "
+                f"'spark_catalog', 'sales', 't{number}', 'UNKNOWN', false, false, 'Ready', 'Ready', 14, 0, "
+                "false, 'None', "
+                "TIMESTAMP '2026-03-01 09:30:15.123457', TIMESTAMP '2026-03-01 09:30:15.123457', 'iceberg', "
+                f"{number}, 'w1', '[\"a@x\"]', {event}{more})"
+            )
+
+
+def job_of_0006(number: int, **changed: Any) -> Job:
+    job = Job(number, "spark_catalog", "sales", f"t{number}", created_at=NOW, last_updated_time=NOW)
+    values = {"state": State.READY, "desired_state": State.READY, "revision": number, "wave": "w1"}
+    return replace(job, tbl_owners=("a@x",), **{**values, **changed})
+
+
 @soak.slow
-def test_a_queue_of_an_older_version_is_brought_up_to_this_one(spark: SparkSession, schema: str) -> None:
-    older = DeltaTables(TableName.parse(f"spark_catalog.{schema}"))
-    for statement in older.definitions():
-        if "`waves`" not in statement:
-            spark.sql(statement)
-    micros = (NOW - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    spark.sql(
-        f"INSERT INTO {schema}.jobs (catalog_name, db_name, tbl_name, data_category, to_be_processed, "
-        "in_process, state, desired_state, initial_gap_days, probation_gap_days, migration_paused, "
-        "pause_reason, created_at, last_updated_time, target_format, revision) VALUES ('spark_catalog', "
-        "'sales', 'orders', 'UNKNOWN', false, false, 'Undefined', 'Undefined', 14, 0, false, 'None', "
-        f"timestamp_micros({micros}), timestamp_micros({micros}), 'iceberg', 0)"
-    )
+def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statement(
+    spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_queue_of_0006(spark, schema)
+    execute = DeltaStore._sql
+    for killed_at in (f"{PROPERTY}'", "ADD COLUMNS", "MERGE", "CREATE OR REPLACE", "DROP", f"{UPGRADED}'"):
+
+        def die(ours: DeltaStore, text: str, *how: Any, at: str = killed_at) -> Any:
+            if at in text and not text.startswith("SHOW"):
+                raise Killed
+            return execute(ours, text, *how)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaStore, "_sql", die)
+            with pytest.raises(Killed):
+                store(spark, schema).create()
+        with conditions.raises("QUEUE_VERSION_TOO_OLD"):
+            store(spark, schema).jobs(everything())
     queue = store(spark, schema)
-    with conditions.raises("QUEUE_VERSION_TOO_OLD"):
-        queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     queue.create()
-    queue.create()
-    [job] = queue.jobs(everything())
-    assert job == Job(job.task_id, "spark_catalog", "sales", "orders", created_at=NOW, last_updated_time=NOW)
-    assert queue.assign([job.task_id], "w1", NOW) == 1
-    queue.archive(everything(), NOW)
-    assert [job.wave for job in queue.archived(everything())] == ["w1"]
+    check_queue_of_0006(spark, schema)
+    assert queue.add([NewJob(name("t2")), NewJob(name("t9"))], NOW) == 1
+    [back] = queue.unarchive([2], NOW)
+    assert list(queue.jobs(numbered([2]))) == [back] == [job_of_0006(2, revision=3)]
+
+
+def check_queue_of_0006(spark: SparkSession, schema: str) -> None:
+    queue = store(spark, schema)
+    assert list(queue.jobs(everything())) == [job_of_0006(1), job_of_0006(3)]
+    archived_at = datetime(2026, 3, 9, 0, 0, 0, 500_000, tzinfo=UTC)
+    assert list(queue.archived(everything())) == [job_of_0006(2, archived_at=archived_at)]
+    assert sorted(event.task_id for event in queue.events()) == [1, 2, 3]
+    assert "jobs_archive" not in tables_in(spark, schema)
+
+
+@soak.slow
+def test_older_queue_is_upgraded_by_two_processes_concurrently(spark: SparkSession, schema: str) -> None:
+    write_queue_of_0006(spark, schema)
+    begin = threading.Barrier(2)
+
+    def create() -> None:
+        begin.wait()
+        store(spark, schema).create()
+
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(create) for _ in range(2)]:
+            future.result()
+    check_queue_of_0006(spark, schema)
 
 
 def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:

@@ -17,6 +17,7 @@ from tests.unit import fleets
 
 from tableferry.fleet.queue import delta
 from tableferry.fleet.queue.delta import DeltaStore
+from tableferry.fleet.queue.schema import REVISION
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.storage_clock import StorageClock
 
@@ -129,7 +130,7 @@ class Session:
         if text.startswith("ALTER"):
             raise AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] there is no clock")
         if text.startswith("SHOW TBLPROPERTIES"):
-            return Answers({"key": "tableferry.queue", "value": "1"})
+            return Answers({"key": "tableferry.queue.upgraded", "value": str(int(REVISION))})
         assert text == "SELECT current_timestamp() AS timestamp"
         return Answers({"timestamp": START})
 

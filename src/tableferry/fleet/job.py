@@ -200,6 +200,7 @@ class Job:
         target_schema: The schema that the new table is made in; None for the Hive table's own.
         old_name: What the Hive table's name means after the switch; None if it's the new table's name.
         rewrite: Whether its rows may be rewritten, if its files can't become the new table's.
+        archived_at: When the job was archived; None while it is in the queue.
     """
 
     task_id: int
@@ -239,6 +240,7 @@ class Job:
     target_schema: str | None = None
     old_name: OldName | None = None
     rewrite: bool | None = None
+    archived_at: datetime | None = None
 
     @property
     def is_rewritten(self) -> bool:

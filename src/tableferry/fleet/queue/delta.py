@@ -1,7 +1,6 @@
 """The queue in Delta tables, by SQL alone, so that it works through Spark Connect too.
 
-Delta has no transaction over two tables. So a job's events are kept in its own row, and a row that moves
-between queue and archive is in both for a moment: then the queue's counts.
+Delta has no transaction over two tables, so a job's events are kept in its own row.
 """
 
 from __future__ import annotations
@@ -22,12 +21,19 @@ from tableferry.backoff import pause, retry
 from tableferry.errors import HALF_MADE, Refused, ServiceError, TableferryError, first_line, is_sparks
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
-from tableferry.fleet.queue.delta_tables import PROPERTY, DeltaTables
+from tableferry.fleet.queue.delta_tables import OLD_ARCHIVE, PROPERTY, UPGRADED, DeltaTables
 from tableferry.fleet.queue.grouping import Grouped
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import REVISION, jobs, jobs_archive, notifications, waves
-from tableferry.fleet.queue.selections import Selection, may_be_assigned, numbered
+from tableferry.fleet.queue.schema import FIRST_COLUMNS, REVISION, jobs, notifications, waves
+from tableferry.fleet.queue.selections import (
+    Selection,
+    in_archive,
+    in_queue,
+    may_be_assigned,
+    named,
+    numbered,
+)
 from tableferry.fleet.queue.sparksql import bound, rows
 from tableferry.fleet.queue.statements import (
     chunks,
@@ -35,7 +41,6 @@ from tableferry.fleet.queue.statements import (
     counted,
     counting,
     differs,
-    elsewhere,
     free,
     held,
     lost,
@@ -43,6 +48,7 @@ from tableferry.fleet.queue.statements import (
     read_as,
     shares,
     still,
+    unarchived,
     unclaimed,
     wave_changed,
 )
@@ -90,29 +96,73 @@ class DeltaStore:
         """Make the tables, and a view of all events; any number may do so at once."""
         with task(_log, "make the queue's tables", level=logging.DEBUG):
             try:
-                self._demand_revision()
+                self._require_older_or_same()
             except Exception as error:
                 # There is no queue yet.
                 if not is_sparks(error):
                     raise
-            self._is_known = True
             for statement in self._tables.definitions():
                 # Whoever makes the same table has put its log there, and not yet its name into the catalog.
-                retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
-            for table, columns in self._tables.later_columns():
-                add = partial(self._add_columns, table, columns)
-                retry(partial(self._do, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
-            if self._do(self._revision) < int(REVISION):
-                self._run(
-                    f"ALTER TABLE {self._tables.jobs} SET TBLPROPERTIES ('{PROPERTY}' = '{int(REVISION)}')"
-                )
+                retry(partial(self._execute, statement), _half_made, shortest=0.2, longest=5.0, times=8)
+            if self._try(self._revisions)[UPGRADED] < int(REVISION):
+                self._upgrade()
+            self._is_known = True
 
-    def _add_columns(self, quoted: str, columns: Mapping[str, str]) -> None:
+    def _upgrade(self) -> None:
+        """Upgrade the tables of an older version, in steps that can be repeated at any point.
+
+        The first property keeps older versions out before anything changes. The last one lets this one in.
+        """
+        self._set_revision(PROPERTY)
+        self._add_columns(self._tables.jobs)
+        self._move_archive()
+        self._execute(self._tables.view_of_events())
+        self._on_old_archive(lambda: self._execute(f"DROP TABLE IF EXISTS {self._tables.old_archive}"))
+        self._set_revision(UPGRADED)
+
+    def _set_revision(self, name: str) -> None:
+        self._execute(f"ALTER TABLE {self._tables.jobs} SET TBLPROPERTIES ('{name}' = '{int(REVISION)}')")
+
+    def _add_columns(self, quoted: str) -> None:
         """Add the columns that a table of an older version hasn't."""
-        there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
-        missing = ", ".join(f"{name} {form}" for name, form in columns.items() if name not in there)
-        if missing:
-            self._sql(f"ALTER TABLE {quoted} ADD COLUMNS ({missing})", {}).collect()
+
+        def add() -> None:
+            there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
+            columns = self._tables.later_columns().items()
+            if missing := ", ".join(f"{name} {form}" for name, form in columns if name not in there):
+                self._sql(f"ALTER TABLE {quoted} ADD COLUMNS ({missing})", {}).collect()
+
+        retry(partial(self._try, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
+
+    def _move_archive(self) -> None:
+        """Copy archived jobs from the table of older versions; a job that was in both tables is in the queue.
+
+        This ends when no job is left to copy, because a worker of an older version may still archive jobs.
+        """
+        old = self._tables.old_archive
+        self._on_old_archive(lambda: self._add_columns(old))
+        columns, values = ", ".join(_STORED), ", ".join(f"s.{name}" for name in _STORED)
+        move = (
+            f"MERGE INTO {self._tables.jobs} AS t USING {old} AS s ON t.task_id = s.task_id "
+            f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+        )
+        while self._on_old_archive(lambda: self._try(lambda: self._changed(move))):
+            pass
+
+    def _on_old_archive(self, work: Callable[[], T]) -> T | None:
+        """Do a thing with the old archive; None without one, or if another process drops it meanwhile."""
+        if not self._has_old_archive():
+            return None
+        try:
+            return work()
+        except TableferryError:
+            if self._has_old_archive():
+                raise
+            return None
+
+    def _has_old_archive(self) -> bool:
+        shown = f"SHOW TABLES IN {self._schema.sql} LIKE '{OLD_ARCHIVE}'"
+        return bool(self._try(lambda: self._sql(shown, {}).collect()))
 
     def now(self) -> datetime:
         """Return the time by the storage of the queue's tables."""
@@ -147,18 +197,18 @@ class DeltaStore:
         if not new:
             return 0
         same_name = " AND ".join(f"t.{name} <=> new.{name}" for name in _NAME)
-        archive = self._tables.archive
-        missing = f"SELECT * FROM ({source(_WRITTEN)}) AS new LEFT ANTI JOIN {archive} AS t ON {same_name}"
         values = read(_WRITTEN, "new")
         return self._change(
-            f"MERGE INTO {self._tables.jobs} AS t USING ({missing}) AS new ON {same_name} "
+            f"MERGE INTO {self._tables.jobs} AS t USING ({source(_WRITTEN)}) AS new ON {same_name} "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})",
             {"new": in_json(new)},
         )
 
     def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
         """Return jobs by their task_id."""
-        return _jobs(self._select(select(jobs).where(selection).order_by(jobs.c.task_id).limit(limit)))
+        return _jobs(
+            self._select(select(jobs).where(in_queue(), selection).order_by(jobs.c.task_id).limit(limit))
+        )
 
     def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Count jobs by the values of some columns."""
@@ -184,7 +234,7 @@ class DeltaStore:
             return []
         # The condition of others' share is false for the worker's own jobs, and so they come first.
         _, *others = shares(share)
-        query = select(jobs).where(selection, free(now)).order_by(*others, jobs.c.task_id)
+        query = select(jobs).where(in_queue(), selection, free(now)).order_by(*others, jobs.c.task_id)
         for attempt in range(_LOOKS):
             candidates = sorted(_jobs(self._select(query.limit(limit))), key=lambda job: job.task_id)
             if not candidates:
@@ -210,7 +260,7 @@ class DeltaStore:
             for chunk in chunks(sorted(task_ids), _MOST):
                 self._run(
                     f"UPDATE {self._tables.jobs} AS jobs SET lease_until = :until "
-                    f"WHERE {among(chunk)} AND claimed_by = :by",
+                    f"WHERE archived_at IS NULL AND {among(chunk)} AND claimed_by = :by",
                     {"until": now + lease, "by": worker},
                 )
 
@@ -272,58 +322,37 @@ class DeltaStore:
         return edited
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue."""
-        columns = [*_STORED, "archived_at"]
-        moved = 0
-        for chunk in chunks(self.jobs(and_(selection, free(now))), _MOST):
-            same = unchanged(chunk)
-            self._run(
-                f"MERGE INTO {self._tables.archive} AS t "
-                f"USING (SELECT *, :at AS archived_at FROM {self._tables.jobs} WHERE {same}) AS s "
-                "ON t.task_id = s.task_id "
-                f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
-                f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) "
-                f"VALUES ({', '.join(f's.{name}' for name in columns)})",
+        """Archive jobs that no worker has."""
+        # A job that another process changes meanwhile stays in the queue.
+        return sum(
+            self._change(
+                f"UPDATE {self._tables.jobs} AS jobs SET archived_at = :at, revision = revision + 1 "
+                f"WHERE {unchanged(chunk)}",
                 {"at": now},
             )
-            # One that somebody has changed meanwhile stays in the queue.
-            moved += self._change(f"DELETE FROM {self._tables.jobs} WHERE {same}")
-        return moved
+            for chunk in chunks(self.jobs(and_(selection, free(now))), _MOST)
+        )
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
-        queued = select(jobs.c.task_id).where(jobs.c.task_id == jobs_archive.c.task_id).exists()
-        archived = and_(elsewhere(selection, jobs_archive), ~queued)
-        return _jobs(self._select(select(jobs_archive).where(archived).order_by(jobs_archive.c.task_id)))
+        return _jobs(self._select(select(jobs).where(in_archive(), selection).order_by(jobs.c.task_id)))
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
         """Bring archived jobs back into the queue."""
         numbers = sorted(set(task_ids))
-        coming = [job.task_id for job in self.archived(jobs.c.task_id.in_(numbers))] if numbers else []
+        coming = self.archived(jobs.c.task_id.in_(numbers)) if numbers else []
         if not coming:
             return []
-        changed = {
-            "revision": "s.revision + 1",
-            "last_updated_time": ":at",
-            "claimed_by": "NULL",
-            "lease_until": "NULL",
-        }
-        self._run(
-            f"MERGE INTO {self._tables.jobs} AS t "
-            f"USING (SELECT * FROM {self._tables.archive} WHERE {among(coming)}) AS s "
-            f"ON {' AND '.join(f't.{name} = s.{name}' for name in _NAME)} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(_STORED)}) "
-            f"VALUES ({', '.join(changed.get(name, f's.{name}') for name in _STORED)})",
+        if others := self.jobs(named(job.name for job in coming)):
+            tables = {job.name for job in others}
+            left = ", ".join(str(job.task_id) for job in coming if job.name in tables)
+            raise Refused("ARCHIVED_TABLE_HAS_JOB", queue=self._url, reason=f"archived jobs {left}")
+        changed = self._change(
+            f"UPDATE {self._tables.jobs} AS jobs SET archived_at = NULL, claimed_by = NULL, "
+            f"lease_until = NULL, last_updated_time = :at, revision = revision + 1 WHERE {unchanged(coming)}",
             {"at": now},
         )
-        back = self.jobs(jobs.c.task_id.in_(coming))
-        if len(back) < len(coming):
-            left = sorted(set(coming) - {job.task_id for job in back})
-            raise Refused(
-                "ARCHIVED_TABLE_HAS_JOB", queue=self._url, reason=f"archived jobs {', '.join(map(str, left))}"
-            )
-        self._run(f"DELETE FROM {self._tables.archive} WHERE {among(coming)}")
-        return back
+        return self._written([unarchived(job, now) for job in coming], changed)
 
     def waves(self) -> Sequence[Wave]:
         """Return all waves by their name."""
@@ -349,7 +378,7 @@ class DeltaStore:
 
     def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
         """Put jobs that haven't begun into a wave."""
-        where, parameters = self._dialect.written(and_(may_be_assigned(wave), free(now)))
+        where, parameters = self._dialect.written(and_(in_queue(), may_be_assigned(wave), free(now)))
         return sum(
             self._change(
                 f"UPDATE {self._tables.jobs} AS jobs SET wave = :new_wave, revision = revision + 1, "
@@ -434,31 +463,54 @@ class DeltaStore:
 
     def _change(self, text: str, parameters: Mapping[str, Any] | None = None) -> int:
         """Run a statement, and return how many rows it changed."""
-        return int(self._do(lambda: self._sql(text, parameters or {}).collect()[0]["num_affected_rows"]))
+        return self._do(lambda: self._changed(text, parameters))
+
+    def _changed(self, text: str, parameters: Mapping[str, Any] | None = None) -> int:
+        return int(self._sql(text, parameters or {}).collect()[0]["num_affected_rows"])
 
     def _run(self, text: str, parameters: Mapping[str, Any] | None = None) -> None:
         self._do(lambda: self._sql(text, parameters or {}).collect())
 
+    def _execute(self, text: str) -> None:
+        """Run a statement in a queue of any version."""
+        self._try(lambda: self._sql(text, {}).collect())
+
     def _sql(self, text: str, parameters: Mapping[str, Any]) -> DataFrame:
         return self._spark.sql(bound(text, parameters))
 
-    def _revision(self) -> int:
-        """Return the newest version's number that has made the queue."""
-        [shown] = self._sql(f"SHOW TBLPROPERTIES {self._tables.jobs} ('{PROPERTY}')", {}).collect()
-        # Spark returns a sentence if there is none.
-        return int(shown["value"]) if shown["value"].isdigit() else 0
+    def _revisions(self) -> dict[str, int]:
+        """Return the revisions that the properties of the queue record; 0 for one that is missing."""
+        shown = {
+            row["key"]: row["value"]
+            for row in self._sql(f"SHOW TBLPROPERTIES {self._tables.jobs}", {}).collect()
+        }
+        return {name: int(shown.get(name, 0)) for name in (PROPERTY, UPGRADED)}
 
-    def _demand_revision(self) -> None:
+    def _require_older_or_same(self) -> dict[str, int]:
         """Refuse a queue of a newer version, whose new columns this one would ignore."""
-        if self._revision() > int(REVISION):
+        revisions = self._revisions()
+        if revisions[PROPERTY] > int(REVISION):
             raise ServiceError("QUEUE_VERSION_TOO_NEW", queue=self._url)
+        return revisions
+
+    def _require_revision(self) -> None:
+        """Refuse a queue of another version, and one whose upgrade was interrupted."""
+        if self._require_older_or_same()[UPGRADED] < int(REVISION):
+            # A table of another program fails here.
+            first = ", ".join(column.name for column in list(jobs.c)[:FIRST_COLUMNS])
+            self._sql(f"SELECT {first} FROM {self._tables.jobs} LIMIT 0", {}).collect()
+            raise ServiceError("QUEUE_VERSION_TOO_OLD", queue=self._url)
         self._is_known = True
 
     def _do(self, work: Callable[[], T]) -> T:
+        """Do a thing in a queue of this version, again if Delta refuses it in favour of another's."""
+        if not self._is_known:
+            self._try(self._require_revision)
+        return self._try(work)
+
+    def _try(self, work: Callable[[], T]) -> T:
         """Do a thing, again if Delta refuses it in favour of another's."""
         try:
-            if not self._is_known:
-                self._demand_revision()
             return retry(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
             # Their classes depend on the kind of session.
@@ -473,9 +525,6 @@ class DeltaStore:
     def _explained(self, error: Exception) -> TableferryError:
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return ServiceError("QUEUE_NOT_FOUND", queue=self._url)
-        later = {name for _, columns in self._tables.later_columns() for name in columns}
-        if "UNRESOLVED_COLUMN" in str(error) and any(f"`{name}`" in first_line(error) for name in later):
-            return ServiceError("QUEUE_VERSION_TOO_OLD", queue=self._url)
         return ServiceError(
             "QUEUE_TABLE_HALF_CREATED" if _half_made(error) else "QUEUE_REQUEST_FAILED",
             queue=self._url,

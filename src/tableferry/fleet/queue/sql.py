@@ -20,10 +20,8 @@ from sqlalchemy import (
     and_,
     bindparam,
     column,
-    delete,
     insert,
     inspect,
-    literal,
     select,
     table,
     text,
@@ -33,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
 from tableferry.backoff import pause, retry
-from tableferry.errors import Refused, ServiceError, StateError, TableferryError
+from tableferry.errors import ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.job import Job
 from tableferry.fleet.queue.dialects import Utc, utc_now
@@ -44,11 +42,10 @@ from tableferry.fleet.queue.schema import (
     VERSION_TABLE,
     events,
     jobs,
-    jobs_archive,
     notifications,
     waves,
 )
-from tableferry.fleet.queue.selections import Selection, may_be_assigned
+from tableferry.fleet.queue.selections import Selection, in_archive, in_queue, may_be_assigned
 from tableferry.fleet.queue.statements import (
     EVENT_COLUMNS,
     RECORDED,
@@ -58,13 +55,13 @@ from tableferry.fleet.queue.statements import (
     counted,
     counting,
     differs,
-    elsewhere,
     free,
     held,
     lost,
     new_jobs,
     shares,
     still,
+    unarchived,
     unclaimed,
     wave_changed,
 )
@@ -124,11 +121,10 @@ class SqlStore:
 
         def work(connection: Connection) -> int:
             missing = dict(rows)
-            for place in (jobs, jobs_archive):
-                name = (place.c.catalog_name, place.c.db_name, place.c.tbl_name)
-                for chunk in chunks(missing):
-                    for existing in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
-                        del missing[tuple(existing)]
+            name = (jobs.c.catalog_name, jobs.c.db_name, jobs.c.tbl_name)
+            for chunk in chunks(missing):
+                for existing in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
+                    del missing[tuple(existing)]
             for new in chunks(missing.values()):
                 connection.execute(insert(jobs), new)
             if len(missing) >= _MANY and connection.dialect.name == "postgresql":
@@ -141,7 +137,7 @@ class SqlStore:
 
     def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
         """Return jobs by their task_id."""
-        query = select(jobs).where(selection).order_by(jobs.c.task_id).limit(limit)
+        query = select(jobs).where(in_queue(), selection).order_by(jobs.c.task_id).limit(limit)
         return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
 
     def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
@@ -165,7 +161,7 @@ class SqlStore:
         share: tuple[int, int] = (0, 1),
     ) -> Sequence[Job]:
         """Claim jobs that nobody has, or whose claim has lapsed."""
-        claimable = and_(selection, free(now))
+        claimable = and_(in_queue(), selection, free(now))
         made = and_(
             jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease, jobs.c.last_updated_time == now
         )
@@ -215,7 +211,7 @@ class SqlStore:
         def work(connection: Connection) -> None:
             for chunk in chunks(numbers):
                 mine = jobs.c.task_id.in_(chunk) & (jobs.c.claimed_by == worker)
-                connection.execute(update(jobs).where(mine).values(lease_until=now + lease))
+                connection.execute(update(jobs).where(in_queue(), mine).values(lease_until=now + lease))
 
         self._do(self._engine, work)
 
@@ -265,24 +261,21 @@ class SqlStore:
         return edited
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue."""
-        which = select(jobs.c.task_id).where(selection, free(now)).order_by(jobs.c.task_id)
-        columns = [jobs.c[name] for name in JOB_COLUMNS]
+        """Archive jobs that no worker has."""
+        which = select(jobs.c.task_id).where(in_queue(), selection, free(now)).order_by(jobs.c.task_id)
+        changed = {"archived_at": now, "revision": jobs.c.revision + 1}
 
         def work(connection: Connection) -> int:
             numbers = connection.execute(which.with_for_update(skip_locked=True)).scalars().all()
             for chunk in chunks(numbers):
-                rows = select(*columns, literal(now, Utc)).where(jobs.c.task_id.in_(chunk))
-                connection.execute(insert(jobs_archive).from_select([*JOB_COLUMNS, "archived_at"], rows))
-                connection.execute(delete(jobs).where(jobs.c.task_id.in_(chunk)))
+                connection.execute(update(jobs).where(jobs.c.task_id.in_(chunk)).values(**changed))
             return len(numbers)
 
         return self._do(self._engine, work)
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
-        archived = elsewhere(selection, jobs_archive)
-        query = select(jobs_archive).where(archived).order_by(jobs_archive.c.task_id)
+        query = select(jobs).where(in_archive(), selection).order_by(jobs.c.task_id)
         return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
@@ -292,14 +285,14 @@ class SqlStore:
         def work(connection: Connection) -> list[Job]:
             back: list[Job] = []
             for chunk in chunks(numbers):
-                chosen = jobs_archive.c.task_id.in_(chunk)
-                query = select(jobs_archive).where(chosen).order_by(jobs_archive.c.task_id)
-                archived = _jobs(connection.execute(query.with_for_update()))
-                if archived:
-                    returned = [unclaimed(job, now) for job in archived]
-                    connection.execute(insert(jobs), [to_row(job) for job in returned])
-                    connection.execute(delete(jobs_archive).where(chosen))
-                    back += returned
+                query = select(jobs).where(jobs.c.task_id.in_(chunk), in_archive()).order_by(jobs.c.task_id)
+                returned = [
+                    unarchived(job, now) for job in _jobs(connection.execute(query.with_for_update()))
+                ]
+                if returned:
+                    rows = [{**to_row(job), "number": job.task_id} for job in returned]
+                    connection.execute(update(jobs).where(jobs.c.task_id == bindparam("number")), rows)
+                back += returned
             return back
 
         return self._do(self._engine, work)
@@ -345,7 +338,7 @@ class SqlStore:
             return sum(
                 connection.execute(
                     update(jobs)
-                    .where(jobs.c.task_id.in_(chunk), may_be_assigned(wave), free(now))
+                    .where(jobs.c.task_id.in_(chunk), in_queue(), may_be_assigned(wave), free(now))
                     .values(**changed, claimed_by=None, lease_until=None)
                 ).rowcount
                 for chunk in chunks(numbers)
@@ -452,8 +445,6 @@ class SqlStore:
         """Return the error with the meaning of a database's error."""
         url = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
-        if isinstance(error, IntegrityError):
-            return Refused("ARCHIVED_TABLE_HAS_JOB", queue=url, reason=reason)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         missing = file is not None and not Path(file).exists()
         older = False
@@ -494,6 +485,7 @@ def _writing(same: Selection) -> _Write:
 
 _EVENT_VALUES = ("task_id", "day", "worker", *EVENT_COLUMNS)
 _READ = and_(
+    in_queue(),
     jobs.c.task_id == bindparam("read_id", type_=jobs.c.task_id.type),
     jobs.c.revision == bindparam("read_revision", type_=jobs.c.revision.type),
 )
@@ -532,7 +524,8 @@ def _event(job: Job, worker: str) -> dict[str, Any]:
 
 
 def _same(there: Job, read: Job) -> bool:
-    return (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
+    is_unchanged = (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
+    return is_unchanged and there.archived_at is None
 
 
 def _is_written(there: Job, written: Job) -> bool:

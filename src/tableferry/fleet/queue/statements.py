@@ -13,7 +13,6 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Select,
-    Table,
     Text,
     and_,
     cast,
@@ -22,7 +21,6 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.sql.visitors import replacement_traverse
 
 from tableferry.errors import Busy
 from tableferry.fleet.job import Job
@@ -30,7 +28,7 @@ from tableferry.fleet.queue.dialects import code_of
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import jobs
-from tableferry.fleet.queue.selections import Selection, address
+from tableferry.fleet.queue.selections import Selection, address, in_queue
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.wave import Wave
 
@@ -67,9 +65,14 @@ def shares(share: tuple[int, int]) -> Sequence[Selection]:
     return [_c.task_id % workers == worker % workers, _c.task_id % workers != worker % workers]
 
 
+def unarchived(job: Job, now: datetime) -> Job:
+    """Return the archived job as it comes back into the queue."""
+    return replace(unclaimed(job, now), archived_at=None)
+
+
 def read_as(job: Job) -> Selection:
-    """The job's row, as long as it is what was read."""
-    return and_(_c.task_id == job.task_id, _c.revision == job.revision)
+    """The job's row, as long as it is what was read, and in the queue."""
+    return and_(in_queue(), _c.task_id == job.task_id, _c.revision == job.revision)
 
 
 def still(job: Job, now: datetime) -> Selection:
@@ -120,15 +123,6 @@ def wave_changed(wave: Wave) -> Busy:
     return Busy("WAVE_CHANGED", wave=wave.name)
 
 
-def elsewhere(condition: Selection, table: Table) -> Selection:
-    """Return a condition on jobs as one on another table with their columns."""
-
-    def column_there(element: Any, **how: Any) -> Any:
-        return table.c[element.name] if getattr(element, "table", None) is jobs else None
-
-    return replacement_traverse(condition, {}, column_there)
-
-
 def new_jobs(added: Iterable[NewJob], now: datetime) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Return the rows of new jobs, by their names: of two for one table the first."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -152,7 +146,7 @@ def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
             func.min(times).label("oldest"),
             func.max(times).label("newest"),
         )
-        .where(selection)
+        .where(in_queue(), selection)
         .group_by(*(_key(name) for name in by))
         .order_by(*(_key(name) for name in by))
     )

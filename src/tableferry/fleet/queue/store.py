@@ -124,7 +124,7 @@ class Store(Protocol):
         """
 
     def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue, and say how many; events and notifications stay."""
+        """Archive jobs that no worker has, and return how many; their events and notifications stay."""
 
     def archived(self, selection: Selection) -> Sequence[Job]:
         """Return archived jobs by their task_id."""
