@@ -16,13 +16,14 @@ from tests import conditions, soak
 from tableferry.fleet.history import events_of, notifications_of
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.queue import selections
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.schema import events, metadata
 from tableferry.fleet.queue.selections import Selection, everything, longest_ago, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.transitions import BACK, FORWARD
 from tableferry.fleet.wave import Load, Wave, WaveStatus
 from tableferry.spark.tables import TableName

@@ -29,7 +29,7 @@ from tableferry.fleet import job_run
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.pausing import resumed
 from tableferry.fleet.perform import perform
-from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.steps import Step, UnblockWrites
 from tableferry.fleet.warehouse import comparing, delta, existing, hive, iceberg
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess

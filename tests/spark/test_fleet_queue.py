@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import conditions, soak
-from tests.fleet_delta import empty_queue, made, store
+from tests import conditions, old_queue, soak
+from tests.fleet_delta import empty_queue, made, put, store
 
 # Whatever has SQL of its own here; what Python decides is tested with the databases' stores.
 from tests.fleet_queue import (  # noqa: F401
@@ -34,20 +33,17 @@ from tests.mail_server import MailServer
 from tests.spark.tables import schema_folder, tables_in
 
 from tableferry.errors import ServiceError
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.job import State
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.queue.changes import Change, ClaimLost
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.delta_tables import PROPERTY, UPGRADED, DeltaTables
-from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.records import Event, NewJob
 from tableferry.fleet.queue.schema import REVISION
 from tableferry.fleet.queue.selections import everything, numbered, to_preprocess
-from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
-
-QUEUE_OF_0006 = Path(__file__).parents[1] / "queues" / "0006.delta.sql"
-"""The tables of a queue that revision 0006 created, as its statements."""
 
 if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401
@@ -111,7 +107,7 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
     [job] = queue.add("a")
     assert queue.store.archive(everything(), NOW) == 1
     queue.put([replace(job, task_id=job.task_id + 1000)])
-    with conditions.raises("ARCHIVED_TABLE_HAS_JOB", reason=re.compile("^archived jobs ")):
+    with conditions.raises("ARCHIVED_TABLE_HAS_JOB", jobs=job.task_id):
         queue.store.unarchive([job.task_id], NOW)
     assert list(queue.store.archived(everything())) == [replace(job, revision=1, archived_at=NOW)]
 
@@ -193,20 +189,20 @@ def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_tol
         return store._spark.sql(f"DESCRIBE HISTORY {store._tables.jobs}").count()
 
     before, began, wait = commits(), threading.Event(), threading.Event()
-    together = store._saves._work
+    together = store._swaps._work
 
-    def first_waits(changes: Sequence[tuple[Job, Job]]) -> Sequence[bool]:
+    def first_waits(groups: Sequence[Sequence[Change]]) -> Sequence[Sequence[bool]]:
         began.set()
         assert wait.wait(timeout=60)
-        return together(changes)
+        return together(groups)
 
-    store._saves._work = first_waits
+    store._swaps._work = first_waits
     with ThreadPoolExecutor(5) as pool:
         saves = [pool.submit(store.save, replace(mine["d"], **ready), NOW, lease=LEASE)]
         assert began.wait(timeout=60)
         others = (mine["a"], stale, mine["c"], mine["c"])
         saves += [pool.submit(store.save, replace(job, **ready), NOW, release=True) for job in others]
-        while len(store._saves._waiting) < 4:
+        while len(store._swaps._waiting) < 4:
             threading.Event().wait(0.001)
         wait.set()
     outcomes = [type(save.exception()) for save in saves]
@@ -245,52 +241,44 @@ class Killed(Exception):
     """The end of a process between two statements."""
 
 
-def write_queue_of_0006(spark: SparkSession, schema: str) -> None:
-    """Write the tables of the version that had a table of archived jobs.
+def write_older_queue(spark: SparkSession, schema: str) -> None:
+    """Write the queue of the version that had a table of archived jobs.
 
-    Job 1 is queued and job 2 archived. Job 3 is in both tables: a process ended while it archived the job.
+    Its first job is in both tables, because a process ended while it archived the job.
     """
-    statements = QUEUE_OF_0006.read_text(encoding="utf-8").split(";\n")[:-1]
-    with session.settings(spark, {"spark.sql.session.timeZone": "UTC"}, "the test"):
-        spark.sql(f"USE {schema}")
-        try:
-            for statement in statements:
-                spark.sql(statement)
-        finally:
-            spark.sql("USE default")
-        event = (
-            "array(named_struct('at', {time}, 'state', 'Ready', 'desired_state', 'Ready', 'paused', false, "
-            "'pause_reason', 'None', 'worker', 'w'))"
-        ).format(time="timestamp_micros(1)")
-        for table, number, more in (
-            ("jobs", 1, ""),
-            ("jobs_archive", 2, ", TIMESTAMP '2026-03-09 00:00:00.5'"),
-            ("jobs", 3, ""),
-            ("jobs_archive", 3, ", TIMESTAMP '2026-03-09 00:00:00.5'"),
-        ):
-            spark.sql(
-                f"INSERT INTO {schema}.{table} (task_id, catalog_name, db_name, tbl_name, data_category, "
-                "to_be_processed, in_process, state, desired_state, initial_gap_days, probation_gap_days, "
-                "migration_paused, pause_reason, created_at, last_updated_time, target_format, revision, "
-                f"wave, tbl_owners, events{', archived_at' if more else ''}) VALUES ({number}, "
-                f"'spark_catalog', 'sales', 't{number}', 'UNKNOWN', false, false, 'Ready', 'Ready', 14, 0, "
-                "false, 'None', "
-                "TIMESTAMP '2026-03-01 09:30:15.123457', TIMESTAMP '2026-03-01 09:30:15.123457', 'iceberg', "
-                f"{number}, 'w1', '[\"a@x\"]', {event}{more})"
-            )
+    spark.sql(f"USE {schema}")
+    try:
+        for statement in old_queue.DELTA_STATEMENTS:
+            spark.sql(statement)
+    finally:
+        spark.sql("USE default")
+    queued = old_queue.stored_jobs("jobs")
+    archived = [*old_queue.stored_jobs("jobs_archive"), replace(queued[0], archived_at=NOW)]
+    put(spark, schema, queued, old_queue.stored_events())
+    put(spark, schema, archived, old_queue.stored_events(), table="jobs_archive")
+    for wave in old_queue.rows()["waves"]:
+        names = [name for name, value in wave.items() if value is not None]
+        values = ", ".join(repr(wave[name]) for name in names)
+        spark.sql(f"INSERT INTO {schema}.waves ({', '.join(names)}) VALUES ({values})")
 
 
-def job_of_0006(number: int, **changed: Any) -> Job:
-    job = Job(number, "spark_catalog", "sales", f"t{number}", created_at=NOW, last_updated_time=NOW)
-    values = {"state": State.READY, "desired_state": State.READY, "revision": number, "wave": "w1"}
-    return replace(job, tbl_owners=("a@x",), **{**values, **changed})
+def check_upgraded_queue(spark: SparkSession, schema: str) -> None:
+    queue = store(spark, schema)
+    old_queue.check_jobs(queue)
+    assert sorted(queue.events(), key=by_time) == sorted(old_queue.stored_events(), key=by_time)
+    assert [wave.name for wave in queue.waves()] == ["first", "later"]
+    assert "jobs_archive" not in tables_in(spark, schema)
+
+
+def by_time(event: Event) -> tuple[datetime, int]:
+    return event.at, event.task_id
 
 
 @soak.slow
 def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statement(
     spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_queue_of_0006(spark, schema)
+    write_older_queue(spark, schema)
     execute = DeltaStore._sql
     for killed_at in (f"{PROPERTY}'", "ADD COLUMNS", "MERGE", "CREATE OR REPLACE", "DROP", f"{UPGRADED}'"):
 
@@ -307,24 +295,21 @@ def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statem
             store(spark, schema).jobs(everything())
     queue = store(spark, schema)
     queue.create()
-    check_queue_of_0006(spark, schema)
-    assert queue.add([NewJob(name("t2")), NewJob(name("t9"))], NOW) == 1
-    [back] = queue.unarchive([2], NOW)
-    assert list(queue.jobs(numbered([2]))) == [back] == [job_of_0006(2, revision=3)]
-
-
-def check_queue_of_0006(spark: SparkSession, schema: str) -> None:
-    queue = store(spark, schema)
-    assert list(queue.jobs(everything())) == [job_of_0006(1), job_of_0006(3)]
-    archived_at = datetime(2026, 3, 9, 0, 0, 0, 500_000, tzinfo=UTC)
-    assert list(queue.archived(everything())) == [job_of_0006(2, archived_at=archived_at)]
-    assert sorted(event.task_id for event in queue.events()) == [1, 2, 3]
-    assert "jobs_archive" not in tables_in(spark, schema)
+    check_upgraded_queue(spark, schema)
+    before, *_ = queue.archived(everything())
+    assert queue.add([NewJob(before.name), NewJob(name("new"))], NOW) == 1
+    [back] = queue.unarchive([before.task_id], NOW)
+    expected = replace(before, archived_at=None, revision=before.revision + 1, last_updated_time=NOW)
+    assert list(queue.jobs(numbered([before.task_id]))) == [back] == [expected]
+    mine = queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=100)
+    assert len(mine) == len(old_queue.stored_jobs("jobs")) + 1
+    ready = [replace(job, state=State.READY) for job in mine]
+    assert len(queue.save_all(ready, NOW, release=True)) == len(mine)
 
 
 @soak.slow
 def test_older_queue_is_upgraded_by_two_processes_concurrently(spark: SparkSession, schema: str) -> None:
-    write_queue_of_0006(spark, schema)
+    write_older_queue(spark, schema)
     begin = threading.Barrier(2)
 
     def create() -> None:
@@ -334,7 +319,7 @@ def test_older_queue_is_upgraded_by_two_processes_concurrently(spark: SparkSessi
     with ThreadPoolExecutor(2) as pool:
         for future in [pool.submit(create) for _ in range(2)]:
             future.result()
-    check_queue_of_0006(spark, schema)
+    check_upgraded_queue(spark, schema)
 
 
 def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:

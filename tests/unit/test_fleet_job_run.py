@@ -25,10 +25,11 @@ from tableferry.fleet.modes.migrate import begin_or_go_on
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import NOT_LOOKED
 from tableferry.fleet.plan import Kind
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import (
     BlockWrites,

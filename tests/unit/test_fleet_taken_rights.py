@@ -19,10 +19,11 @@ from tableferry.fleet.job import RIGHTS, WITHHELD, OldName
 from tableferry.fleet.job_run import JobRun
 from tableferry.fleet.naming import Names
 from tableferry.fleet.pausing import left_as
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.steps import BlockWrites, MakeView, UnblockWrites
 from tableferry.fleet.warehouse import fence, old_name
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess

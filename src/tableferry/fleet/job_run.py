@@ -30,9 +30,9 @@ from tableferry.fleet.naming import Names
 from tableferry.fleet.pausing import kept_out
 from tableferry.fleet.perform import FENCE, NOT_LOOKED, Stopped, WrittenSince, perform
 from tableferry.fleet.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
+from tableferry.fleet.queue.changes import ClaimLost, lost
 from tableferry.fleet.queue.selections import numbered
-from tableferry.fleet.queue.statements import lost
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.stops import report_hand_change, resolve_hand_changes, stopping_at_lost_metadata

@@ -23,7 +23,7 @@ from tableferry.fleet.job import ACCEPT, ROWS_LOST, WITHOUT_COPY, Job, State
 from tableferry.fleet.naming import Names
 from tableferry.fleet.perform import COMPARE_ALL, Stopped
 from tableferry.fleet.plan import target_kind
-from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
 from tableferry.fleet.warehouse import existing

@@ -6,13 +6,12 @@ So many rows are written at once in any kind of session, through Spark Connect t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Boolean, Column, Integer
 
-from tableferry.fleet.job import Job
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.statements import EVENT_COLUMNS
 
@@ -56,23 +55,9 @@ def read(columns: Iterable[Column[Any]], alias: str) -> dict[str, str]:
     }
 
 
-def with_event(changed: str, new: Mapping[str, str], worker: str) -> str:
+def with_event(changed: str, new: Mapping[str, str], author: str) -> str:
     """Write a job's events with one more, if its state or pause changes."""
     values = ", ".join(f"'{name}', {new[column]}" for name, column in EVENT_COLUMNS.items())
-    event = f"named_struct({values}, 'worker', {worker})"
+    event = f"named_struct({values}, 'worker', {author})"
     more = f"concat(coalesce(jobs.events, array()), array({event}))"
     return f"CASE WHEN {changed} THEN {more} ELSE jobs.events END"
-
-
-def unchanged(jobs: Iterable[Job]) -> str:
-    """Write the condition on rows that they are still what was read: every change counts the revision up."""
-    by_revision: dict[int, list[int]] = {}
-    for job in jobs:
-        by_revision.setdefault(job.revision, []).append(job.task_id)
-    same = (f"(revision = {int(revision)} AND {among(ids)})" for revision, ids in by_revision.items())
-    return f"({' OR '.join(same)})"
-
-
-def among(task_ids: Sequence[int]) -> str:
-    """Write the condition on rows that they are of these jobs."""
-    return f"task_id IN ({', '.join(str(int(task_id)) for task_id in task_ids)})"
