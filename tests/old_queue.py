@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import JSON, Boolean, Table
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.records import Event

@@ -33,8 +33,8 @@ from tests.mail_server import MailServer
 from tests.spark.tables import schema_folder, tables_in
 
 from tableferry.errors import ServiceError
-from tableferry.fleet.job import State
-from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.jobs.job import State
+from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.queue.changes import Change, ClaimLost
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.delta_tables import PROPERTY, UPGRADED, DeltaTables
@@ -49,9 +49,13 @@ if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401
         test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
         test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
+        test_archived_job_keeps_its_fields_and_is_neither_claimed_nor_changed,
         test_gaps_end_at_their_very_instant,
+        test_jobs_go_to_the_archive_and_come_back,
         test_jobs_that_havent_begun_are_put_into_a_wave,
+        test_many_are_saved_at_once_without_those_that_were_lost,
         test_names_are_taken_as_they_are,
+        test_renewal_after_the_read_keeps_a_job_from_being_claimed_and_archived,
         test_selections_find_what_python_would,
         test_what_waves_are_at_is_counted_as_python_would,
     )

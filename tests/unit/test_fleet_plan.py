@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.fleet.job import REWRITTEN, RIGHTS, Job, OldName, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
-from tableferry.fleet.steps import (
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind, next_transition, plan, target_kind
+from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,
     CheckSuspended,
@@ -37,7 +38,7 @@ from tableferry.fleet.steps import (
     VerifyRewritten,
     VerifyShadow,
 )
-from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
+from tableferry.fleet.jobs.transitions import BACK, FORWARD, REVERT_TO
 from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,7 +73,7 @@ def job(
         target_schema="lake" if old_name else None,
         old_name=old_name,
         rewrite=rewritten or None,
-        record={REWRITTEN: {"files": 1, "bytes": 10, "folder": FOLDER}} if rewritten else {},
+        record=JobRecord(rewritten={"files": 1, "bytes": 10, "folder": FOLDER} if rewritten else None),
     )
 
 
@@ -355,7 +356,7 @@ def test_another_s_table_is_never_taken_for_the_new_one(
     moving = job(*pair, old_name=old_name)
     names = Names.of(moving)
     # In place, a switch that was interrupted looks for the copy first.
-    refusal = re.compile("a table that this migration hasn't made|doesn't exist")
+    refusal = re.compile("a table of another process|doesn't exist")
     with conditions.raises("MIGRATION_TABLE_MOVED", actual=refusal):
         plan(moving, at_rest(names, Kind.OTHER, names.hive))
 
@@ -403,7 +404,7 @@ def test_a_table_that_is_given_up_in_the_middle_of_its_block_gets_its_writers_ba
     given_up = job(State.READY, State.ICEBERG_DROPPED)
     tables = {given_up.name: Kind.HIVE}
     assert UnblockWrites(given_up.name) not in plan(given_up, tables)
-    assert plan(given_up.noted(**{RIGHTS: [{"grants": {}}]}), tables)[0] == UnblockWrites(given_up.name)
+    assert plan(given_up.with_record(rights=[{"grants": {}}]), tables)[0] == UnblockWrites(given_up.name)
 
 
 def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its_copy() -> None:
@@ -434,11 +435,11 @@ def test_a_resting_job_has_no_steps() -> None:
     assert plan(job(State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED), {}) == ()
 
 
-def test_steps_say_what_they_do() -> None:
+def test_steps_are_described_in_one_line() -> None:
     blocked = job(State.WRITES_BLOCKED, State.ICEBERG_READY, TargetFormat.DELTA)
     assert [str(step) for step in plan(blocked, {blocked.name: Kind.HIVE})] == [
-        "make spark_catalog.sales.orders external, so that a new name moves no file",
-        "make spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
-        "carry the definition of spark_catalog.sales.orders over to spark_catalog.sales.orders_delta",
+        "make spark_catalog.sales.orders external, so that a rename moves no file",
+        "create spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
+        "copy the definition of spark_catalog.sales.orders to spark_catalog.sales.orders_delta",
         "record the files of spark_catalog.sales.orders",
     ]

@@ -15,7 +15,9 @@ from sqlalchemy import JSON, Boolean, Date, DateTime, Engine, MetaData, inspect,
 from tests import conditions, old_queue
 from tests.old_queue import NOW
 
-from tableferry.fleet.job import State
+from tableferry.fleet.jobs.job import State
+from tableferry.fleet.jobs.transitions import BACK, FORWARD
+from tableferry.fleet.jobs.waves import WaveStatus
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.migrating import upgrade
 from tableferry.fleet.queue.opening import open_store
@@ -24,8 +26,6 @@ from tableferry.fleet.queue.schema import VERSION_TABLE, metadata
 from tableferry.fleet.queue.selections import everything, finished, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.transitions import BACK, FORWARD
-from tableferry.fleet.wave import WaveStatus
 
 HOUR = timedelta(hours=1)
 

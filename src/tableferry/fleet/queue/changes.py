@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import and_
 
 from tableferry.errors import Busy
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, in_queue
 from tableferry.fleet.queue.statements import EVENT_COLUMNS, RECORDED, free
@@ -99,6 +100,9 @@ def is_written(stored: Job, after: Job) -> bool:
     """Return whether a stored job is the written one; JSON returns lists for the tuples in a record."""
 
     def as_json(job: Job) -> str:
-        return json.dumps(dict(job.record), sort_keys=True)
+        return json.dumps(job.record.to_json(), sort_keys=True)
 
-    return replace(stored, record={}) == replace(after, record={}) and as_json(stored) == as_json(after)
+    without = JobRecord()
+    return as_json(stored) == as_json(after) and (
+        replace(stored, record=without) == replace(after, record=without)
+    )

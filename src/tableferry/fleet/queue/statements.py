@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import JSON, ColumnElement, Select, Text, and_, cast, false, func, or_, select, true
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue.dialects import code_of
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, in_queue, numbered

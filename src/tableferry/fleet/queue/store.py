@@ -16,7 +16,8 @@ from sqlalchemy import Select, Table, and_, select
 
 from tableferry.backoff import pause
 from tableferry.errors import Busy, Refused
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.changes import Change, claimed, is_written, lost, saved, unarchived, unclaimed
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import from_row, to_row
@@ -40,7 +41,6 @@ from tableferry.fleet.queue.statements import (
     still_claimed,
     unchanged,
 )
-from tableferry.fleet.wave import Wave
 
 Record = TypeVar("Record", Job, Wave, NotificationRecord, Event)
 

@@ -6,7 +6,7 @@ Readers go on by the old name, also with columns that come later; who writes by 
 from __future__ import annotations
 
 from tableferry.errors import Refused
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds, qualified
@@ -65,7 +65,7 @@ def _demand_ours(warehouse: Warehouse, name: TableName, target: TableName) -> No
     texts = {f"SELECT * FROM {table.sql}" for table in (target, warehouse.iceberg(target))}
     kind = kinds(warehouse, (name,))[name]
     if kind is not Kind.VIEW or describe(warehouse.spark, name).get("view_text") not in texts:
-        raise Refused("OLD_NAME_TAKEN", name=name, kind=kind.words, target=target)
+        raise Refused("OLD_NAME_TAKEN", name=name, kind=kind.description, target=target)
 
 
 def _text(warehouse: Warehouse, target: TableName) -> str:
