@@ -21,12 +21,12 @@ from tests.fleet_queue import (  # noqa: F401
     NOW,
     Queue,
     name,
-    test_a_claimed_job_is_nobody_elses,
-    test_a_table_has_one_job_however_often_it_is_added,
-    test_everything_of_a_job_comes_back_as_it_was_saved,
-    test_jobs_come_by_their_number_and_no_more_than_asked_for,
-    test_notifications_are_recorded_once_and_then_sent,
-    test_the_time_is_the_store_s,
+    test_claimed_job_is_claimed_by_no_other_worker,
+    test_jobs_are_ordered_by_number_and_limited,
+    test_notifications_are_recorded_once_and_marked_sent,
+    test_saved_job_is_read_with_all_fields,
+    test_store_returns_its_own_time,
+    test_table_that_is_added_repeatedly_has_one_job,
 )
 from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
@@ -47,17 +47,17 @@ from tableferry.spark.tables import TableName
 
 if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401
-        test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
-        test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
         test_archived_job_keeps_its_fields_and_is_neither_claimed_nor_changed,
-        test_gaps_end_at_their_very_instant,
-        test_jobs_go_to_the_archive_and_come_back,
-        test_jobs_that_havent_begun_are_put_into_a_wave,
-        test_many_are_saved_at_once_without_those_that_were_lost,
-        test_names_are_taken_as_they_are,
+        test_archived_jobs_return_to_the_queue,
+        test_assign_puts_unstarted_jobs_into_a_wave,
+        test_claim_holds_until_it_lapses_or_the_job_changes,
+        test_gaps_end_at_the_exact_time,
+        test_loads_of_waves_match_python,
+        test_names_with_special_characters_are_stored_unchanged,
         test_renewal_after_the_read_keeps_a_job_from_being_claimed_and_archived,
-        test_selections_find_what_python_would,
-        test_what_waves_are_at_is_counted_as_python_would,
+        test_save_all_writes_jobs_except_lost_ones,
+        test_selections_match_python,
+        test_wave_is_stored_and_changed_by_its_reader,
     )
 if soak.SOAKING:
     from tests.fleet_queue import *  # noqa: F403
@@ -81,7 +81,7 @@ def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
 
 
 @soak.slow
-def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_claim(
+def test_worker_with_a_fast_clock_takes_no_valid_claim(
     spark: SparkSession, location: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine has the clock of its disk: so the disk gets another, two hours behind all workers'."""
@@ -105,7 +105,7 @@ def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_c
 
 
 @soak.only  # Only a person who writes into the tables can make such a job.
-def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
+def test_archived_job_stays_archived_if_its_table_has_another_job(
     queue: Queue, spark: SparkSession, location: str
 ) -> None:
     [job] = queue.add("a")
@@ -117,7 +117,7 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
 
 
 @soak.only  # Letters in Delta, and how they go out of any queue, have tests of their own.
-def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
+def test_notifications_of_a_delta_queue_are_sent_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [
         NewJob(name(table), tbl_owners=(ann,), downstream_users=(ben,) if table == "a" else ())
@@ -150,7 +150,7 @@ def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
 
 
 @soak.only  # tests/connect shows it of processes.
-def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
+def test_threads_that_claim_concurrently_share_the_jobs(queue: Queue) -> None:
     """Delta refuses all but one of two at once: each job still goes to one worker alone."""
     workers, batch = soak.amount((2, 2), (4, 8))
     added = queue.add(*(f"t{number}" for number in range(soak.amount(6, 24))))
@@ -181,7 +181,7 @@ def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
 
 
 @soak.slow
-def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_told(queue: Queue) -> None:
+def test_saves_of_threads_are_one_commit_and_lost_jobs_are_reported(queue: Queue) -> None:
     store = cast(DeltaStore, queue.store)
     queue.add("a", "b", "c", "d")
     ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
@@ -223,7 +223,7 @@ def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_tol
 
 
 @soak.slow
-def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> None:
+def test_tables_are_created_by_two_processes_concurrently(spark: SparkSession, schema: str) -> None:
     errors: list[Exception] = []
 
     def make() -> None:
@@ -326,7 +326,7 @@ def test_older_queue_is_upgraded_by_two_processes_concurrently(spark: SparkSessi
     check_upgraded_queue(spark, schema)
 
 
-def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:
+def test_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:
     queue.add("a")
     jobs = DeltaTables(TableName.parse(location)).jobs
     revision = f"ALTER TABLE {jobs} SET TBLPROPERTIES ('tableferry.queue' = '%s')"
@@ -346,7 +346,7 @@ def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location
     assert job.claimed_by is None
 
 
-def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, schema: str) -> None:
+def test_tables_of_another_program_are_reported_in_one_line(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.jobs (task_id BIGINT) USING delta")
     with pytest.raises(ServiceError) as caught:
         store(spark, schema).jobs(everything())
@@ -360,14 +360,12 @@ def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, sc
 
 
 @soak.only  # It waits for as long as another process may take.
-def test_a_queue_that_a_killed_process_left_half_made_says_what_to_do(
-    spark: SparkSession, schema: str
-) -> None:
+def test_half_created_table_of_a_killed_process_is_reported(spark: SparkSession, schema: str) -> None:
     (schema_folder(spark, schema) / "jobs" / "_delta_log" / "_staged_commits").mkdir(parents=True)
     with conditions.raises("QUEUE_TABLE_HALF_CREATED", reason=re.compile("jobs")):
         store(spark, schema).create()
 
 
-def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
+def test_missing_queue_is_reported(spark: SparkSession, schema: str) -> None:
     with conditions.raises("QUEUE_NOT_FOUND", queue=f"delta:spark_catalog.{schema}"):
         store(spark, schema).jobs(everything())

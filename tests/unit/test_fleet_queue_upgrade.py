@@ -19,12 +19,12 @@ from tableferry.fleet.jobs.job import State
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import WaveStatus
 from tableferry.fleet.queue.loads import loads
-from tableferry.fleet.queue.migrating import upgrade
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.schema import VERSION_TABLE, metadata
 from tableferry.fleet.queue.selections import everything, finished, numbered
 from tableferry.fleet.queue.sql import SqlStore
+from tableferry.fleet.queue.upgrades import upgrade
 from tableferry.fleet.status.reading import read_status
 
 HOUR = timedelta(hours=1)

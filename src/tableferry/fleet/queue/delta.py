@@ -20,14 +20,13 @@ from sqlalchemy import JSON, Select, Table, literal_column, or_, update
 from tableferry.backoff import retry
 from tableferry.errors import HALF_MADE, ServiceError, TableferryError, first_line, is_sparks
 from tableferry.fleet.queue.changes import Change
-from tableferry.fleet.queue.delta_rows import in_json, read, source, with_event
 from tableferry.fleet.queue.delta_tables import OLD_ARCHIVE, PROPERTY, UPGRADED, DeltaTables
-from tableferry.fleet.queue.grouping import Grouped
+from tableferry.fleet.queue.group_commit import GroupCommit
 from tableferry.fleet.queue.rows import JOB_COLUMNS, to_row
 from tableferry.fleet.queue.schema import FIRST_COLUMNS, REVISION, jobs
 from tableferry.fleet.queue.selections import Selection
-from tableferry.fleet.queue.sparksql import bound, rows
-from tableferry.fleet.queue.statements import RECORDED
+from tableferry.fleet.queue.sparksql import bound, in_json, read, rows, source
+from tableferry.fleet.queue.statements import EVENT_COLUMNS, RECORDED
 from tableferry.fleet.queue.storage_clock import StorageClock
 from tableferry.fleet.queue.store import Store
 from tableferry.progress import task
@@ -41,11 +40,11 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A job's number is given by its table.
+# The table of jobs assigns the numbers.
 _WRITTEN = tuple(column for column in jobs.c if column.name != "task_id")
 _STORED = (*JOB_COLUMNS, "events")
 
-# What Delta, the catalog and the metastore say when somebody else was faster.
+# Errors of Delta, the catalog and the metastore if another process wrote first.
 _PASSING = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ALREADY_EXISTS")
 _POOL = "spark.scheduler.pool"
 
@@ -63,21 +62,21 @@ class DeltaStore(Store):
         self._dialect = self._tables.dialect
         self._clock = StorageClock(self._dated)
         # A commit takes seconds, however many jobs it has.
-        self._swaps = Grouped(self._swap_together)
-        # Whether it's known that no newer version made the queue.
+        self._swaps = GroupCommit(self._swap_together)
+        # Whether the queue was found to have this version.
         self._is_known = False
 
     def create(self) -> None:
-        """Make the tables, and a view of all events; any number may do so at once."""
+        """Create or upgrade the tables; several processes may do so concurrently."""
         with task(_log, "make the queue's tables", level=logging.DEBUG):
             try:
                 self._require_older_or_same()
             except Exception as error:
-                # There is no queue yet.
+                # The queue doesn't exist yet.
                 if not is_sparks(error):
                     raise
             for statement in self._tables.definitions():
-                # Whoever makes the same table has put its log there, and not yet its name into the catalog.
+                # Another process that creates the table writes its log before its catalog entry.
                 retry(partial(self._execute, statement), _half_made, shortest=0.2, longest=5.0, times=8)
             if self._try(self._revisions)[UPGRADED] < int(REVISION):
                 self._upgrade()
@@ -99,7 +98,7 @@ class DeltaStore(Store):
         self._execute(f"ALTER TABLE {self._tables.jobs} SET TBLPROPERTIES ('{name}' = '{int(REVISION)}')")
 
     def _add_columns(self, quoted: str) -> None:
-        """Add the columns that a table of an older version hasn't."""
+        """Add the columns that a table of an older version lacks."""
 
         def add() -> None:
             there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
@@ -110,7 +109,7 @@ class DeltaStore(Store):
         retry(partial(self._try, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
 
     def _move_archive(self) -> None:
-        """Copy archived jobs from the table of older versions; a job that was in both tables is in the queue.
+        """Copy archived jobs from the table of older versions; a job in both tables stays in the queue.
 
         This ends when no job is left to copy, because a worker of an older version may still archive jobs.
         """
@@ -125,7 +124,7 @@ class DeltaStore(Store):
             pass
 
     def _on_old_archive(self, work: Callable[[], T]) -> T | None:
-        """Do a thing with the old archive; None without one, or if another process drops it meanwhile."""
+        """Call a function; return None without an old archive, or if another process drops it meanwhile."""
         if not self._has_old_archive():
             return None
         try:
@@ -144,13 +143,13 @@ class DeltaStore(Store):
         return self._clock()
 
     def _dated(self) -> datetime:
-        """Make a commit, and return when the storage says that it was written.
+        """Write a commit, and return the storage's time of it.
 
-        Without in-commit timestamps the history has the times of the log's files.
+        Without in-commit timestamps, the history contains the times of the log's files.
         """
         clock = self._tables.clock
         try:
-            # Who is refused as another one has done the same tries again. No data is written.
+            # The property differs in each commit. No data is written.
             self._run(
                 f"ALTER TABLE {clock.sql} SET TBLPROPERTIES ('tableferry.asked' = :by)", {"by": uuid4().hex}
             )
@@ -224,7 +223,7 @@ class DeltaStore(Store):
         where, parameters = self._dialect.written(change.condition)
         changes, compared = self._dialect.written(_differs(row))
         settings = [f"{name} = {value}" for name, value in new.items()]
-        settings.append(f"events = {with_event(changes, new, ':author')}")
+        settings.append(f"events = {_with_event(changes, new, ':author')}")
         return self._change(
             f"UPDATE {self._tables.jobs} AS jobs SET {', '.join(settings)} WHERE {where}",
             {
@@ -242,7 +241,7 @@ class DeltaStore(Store):
             _differs({name: literal_column(value) for name, value in values.items()})
         )
         settings = [f"jobs.{name} = {value}" for name, value in values.items()]
-        settings.append(f"jobs.events = {with_event(differ, values, 's.author')}")
+        settings.append(f"jobs.events = {_with_event(differ, values, 's.author')}")
         new = [
             {
                 **to_row(change.after),
@@ -308,13 +307,13 @@ class DeltaStore(Store):
         self._is_known = True
 
     def _do(self, work: Callable[[], T]) -> T:
-        """Do a thing in a queue of this version, again if Delta refuses it in favour of another's."""
+        """Call a function on a queue of this version, again if another process wrote first."""
         if not self._is_known:
             self._try(self._require_revision)
         return self._try(work)
 
     def _try(self, work: Callable[[], T]) -> T:
-        """Do a thing, again if Delta refuses it in favour of another's."""
+        """Call a function, again if another process wrote first."""
         try:
             return retry(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
@@ -339,10 +338,10 @@ class DeltaStore(Store):
 
 @contextmanager
 def _own_pool(spark: SparkSession) -> Iterator[None]:
-    """Let this thread's statements inside a ``with`` not wait for the end of a long one of the same cluster.
+    """Run this thread's statements beside a long one of the same cluster, in a separate pool.
 
-    That takes fair scheduling (spark.scheduler.mode); else, and within a pool, the first is served first.
-    Through Spark Connect the server decides.
+    This needs fair scheduling (spark.scheduler.mode); otherwise, and within a pool, the first statement runs
+    first. Through Spark Connect the server decides.
     """
     if not in_process(spark):
         yield
@@ -371,3 +370,11 @@ def _added_meanwhile(error: Exception) -> bool:
 def _differs(new: Mapping[str, Any]) -> Selection:
     """Rows whose state or pause differs from the new one; the values may be columns of the source."""
     return or_(*(jobs.c[name] != new[name] for name in RECORDED))
+
+
+def _with_event(changed: str, new: Mapping[str, str], author: str) -> str:
+    """Return the expression of a job's events, with one more if its state or pause changes."""
+    values = ", ".join(f"'{name}', {new[column]}" for name, column in EVENT_COLUMNS.items())
+    event = f"named_struct({values}, 'worker', {author})"
+    more = f"concat(coalesce(jobs.events, array()), array({event}))"
+    return f"CASE WHEN {changed} THEN {more} ELSE jobs.events END"

@@ -48,10 +48,10 @@ _MYSQL_LOST = (1053, 2002, 2003, 2006, 2013)
 # PostgreSQL: connection exceptions, and a server that is stopping or starting.
 _POSTGRESQL_LOST = ("08", "57P0")
 _PATIENCE_SECONDS = 60
-# More than fit into that time.
+# More than fit into this time.
 _MOST_TRIES = 1000
 
-# So many new jobs make PostgreSQL's statistics of the table worthless.
+# After n new jobs, PostgreSQL's statistics of the table are out of date.
 _MANY = 1000
 
 # What decides whether a change is written, and what its event needs.
@@ -70,13 +70,13 @@ class SqlStore(Store):
     def __init__(self, engine: Engine) -> None:
         """Take the engine; nothing is connected yet."""
         self._engine = engine
-        # SQLite lets any number read at once.
+        # SQLite allows concurrent reads.
         self._reading = engine.execution_options(reads_only=True)
-        # Whether a queue of this version was found there.
+        # Whether the queue was found to have this version.
         self._is_found = False
 
     def create(self) -> None:
-        """Make the tables, or bring them up to this version; any number may do so at once."""
+        """Create or upgrade the tables; several processes may do so concurrently."""
         url = self._engine.url
         if self._engine.dialect.name == "sqlite" and url.database:
             try:
@@ -142,7 +142,7 @@ class SqlStore(Store):
         self._engine.dispose()
 
     def _do(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
-        """Do a thing in a queue of this version, again if the database ends it in favour of another's."""
+        """Call a function in a transaction on a queue of this version."""
         if not self._is_found:
             self._demand_revision()
             self._is_found = True
@@ -160,7 +160,10 @@ class SqlStore(Store):
             )
 
     def _try(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
-        """Do a thing in a transaction; again for a minute if a connection that has worked is lost."""
+        """Call a function in a transaction, again if another transaction was preferred.
+
+        It is also called again for a minute if a connection that has worked is lost.
+        """
         lost_at: list[float] = []
 
         def whole() -> T:
@@ -182,7 +185,7 @@ class SqlStore(Store):
             raise self._explained(error) from error
 
     def _explained(self, error: SQLAlchemyError) -> TableferryError:
-        """Return the error with the meaning of a database's error."""
+        """Return the error that explains an error of the database."""
         url = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
@@ -237,7 +240,7 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _passes(error: Exception) -> bool:
-    """Say whether the database ended a transaction in favour of another's."""
+    """Return whether the database ended a transaction in favour of another one."""
     if not isinstance(error, DBAPIError):
         return False
     orig: Any = error.orig
