@@ -29,7 +29,7 @@ from tableferry.fleet.queue.aggregates import (
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive, metadata, notifications, waves
+from tableferry.fleet.queue.schema import events, jobs, metadata, notifications, waves
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob
 from tableferry.fleet.reports import Run
@@ -167,8 +167,10 @@ def test_a_database_counts_as_python_would(store: SqlStore, fleet: Fleet) -> Non
 
 def write(connection: Connection, fleet: Fleet) -> None:
     rows: dict[Table, list[dict[str, object]]] = {
-        jobs: [to_row(job) for job in fleet.jobs],
-        jobs_archive: [{**to_row(job), "archived_at": NOW} for job in fleet.archived],
+        jobs: [
+            *map(to_row, fleet.jobs),
+            *(to_row(replace(job, archived_at=NOW)) for job in fleet.archived),
+        ],
         events: [
             {
                 "task_id": event.task_id,

@@ -19,8 +19,8 @@ from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.dialects import LONGEST_KEY, code_of, day_of, key_of
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive
-from tableferry.fleet.queue.selections import Selection, numbered
+from tableferry.fleet.queue.schema import events, jobs
+from tableferry.fleet.queue.selections import Selection, in_archive, in_queue, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, paused_jobs, stuck_jobs
 from tableferry.fleet.reports import Run
@@ -199,7 +199,7 @@ def aggregate(store: Store, now: datetime, rest: timedelta, *, listed: int) -> A
 
 
 def _groups(store: Store) -> tuple[Group, ...]:
-    query = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format)
+    query = select(_c.state, _c.desired_state, _c.migration_paused, _c.target_format).where(in_queue())
     return tuple(
         Group(State(state), bool(paused), TargetFormat(form), int(count))
         for state, _, paused, form, count in store.rows(_counted(query))
@@ -207,12 +207,12 @@ def _groups(store: Store) -> tuple[Group, ...]:
 
 
 def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
-    query = select(code_of(_c.pause_reason).label("reason")).where(_c.migration_paused.is_(True))
+    query = select(code_of(_c.pause_reason).label("reason")).where(in_queue(), _c.migration_paused.is_(True))
     return tuple((reason, int(count)) for reason, count in store.rows(_counted(query)))
 
 
 def _by_age(store: Store) -> tuple[CountByAge, ...]:
-    query = select(day_of(last_change()).label("since"), _c.state)
+    query = select(day_of(last_change()).label("since"), _c.state).where(in_queue())
     return tuple(
         CountByAge(_known(since), State(state), int(count))
         for since, state, count in store.rows(_counted(query))
@@ -224,7 +224,7 @@ def _by_owners(store: Store) -> tuple[CountByOwners, ...]:
     text = cast(_c.tbl_owners, Text)
 
     def counted(owners: ColumnElement[str], *condition: Selection) -> Sequence[Sequence[Any]]:
-        query = select(owners.label("owners"), _c.state, _c.migration_paused).where(*condition)
+        query = select(owners.label("owners"), _c.state, _c.migration_paused).where(in_queue(), *condition)
         return store.rows(_counted(query))
 
     by_key = counted(key_of(text))
@@ -252,16 +252,15 @@ def by_wave(store: Store) -> tuple[CountByWave, ...]:
 
 def _sizes(store: Store, *by: str) -> Iterator[tuple[Any, ...]]:
     """Count jobs, archived ones too, by some columns, state and pause, and sum up their tables' bytes."""
-    for c in (jobs.c, jobs_archive.c):
-        keys = [c[name] for name in (*by, "state", "migration_paused")]
-        total = func.coalesce(func.sum(c.table_bytes), 0).label("bytes")
-        query = select(*keys, func.count().label("jobs"), total).group_by(*keys)
-        for *names, state, paused, count, size in store.rows(query):
-            yield *names, State(state), bool(paused), int(count), int(size)
+    keys = [_c[name] for name in (*by, "state", "migration_paused")]
+    total = func.coalesce(func.sum(_c.table_bytes), 0).label("bytes")
+    query = select(*keys, func.count().label("jobs"), total).group_by(*keys)
+    for *names, state, paused, count, size in store.rows(query):
+        yield *names, State(state), bool(paused), int(count), int(size)
 
 
 def _archived(store: Store) -> tuple[tuple[TargetFormat, int], ...]:
-    query = _counted(select(jobs_archive.c.target_format))
+    query = _counted(select(_c.target_format).where(in_archive()))
     return tuple((TargetFormat(form), int(count)) for form, count in store.rows(query))
 
 
@@ -277,7 +276,7 @@ def _waiting(store: Store) -> tuple[CountByWait, ...]:
         _c.wave,
         _c.initial_gap_days,
         _c.probation_gap_days,
-    ).where(running, _c.state.not_in(_ENDS))
+    ).where(in_queue(), running, _c.state.not_in(_ENDS))
     return tuple(
         CountByWait(State(state), State(desired), wave, int(gap), int(probation), _day(notified), int(count))
         for notified, state, desired, wave, gap, probation, count in store.rows(_counted(query))
@@ -307,15 +306,11 @@ def _runs(store: Store, now: datetime) -> tuple[Run, ...]:
 
 
 def _by_day_added(store: Store) -> tuple[CountByDayAdded, ...]:
-    counts: list[CountByDayAdded] = []
-    for table in (jobs, jobs_archive):
-        # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.
-        at = select(table.c.created_at.label("at"), func.count().label("jobs")).group_by(table.c.created_at)
-        times = at.subquery()
-        added = select(day_of(times.c.at).label("day"), times.c.jobs).subquery()
-        query = select(added.c.day, func.sum(added.c.jobs)).group_by(added.c.day)
-        counts += [CountByDayAdded(_known(day), int(count)) for day, count in store.rows(query)]
-    return tuple(counts)
+    # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.
+    times = select(_c.created_at.label("at"), func.count().label("jobs")).group_by(_c.created_at).subquery()
+    added = select(day_of(times.c.at).label("day"), times.c.jobs).subquery()
+    query = select(added.c.day, func.sum(added.c.jobs)).group_by(added.c.day)
+    return tuple(CountByDayAdded(_known(day), int(count)) for day, count in store.rows(query))
 
 
 def _counted(query: Select[Any]) -> Select[Any]:

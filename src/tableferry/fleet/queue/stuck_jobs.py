@@ -16,7 +16,14 @@ from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 from tableferry.fleet.jobs.job import State, Trouble
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.schema import events, jobs, notifications
-from tableferry.fleet.queue.selections import Selection, numbered, to_notify, to_shadow, waiting_for_archive
+from tableferry.fleet.queue.selections import (
+    Selection,
+    in_queue,
+    numbered,
+    to_notify,
+    to_shadow,
+    waiting_for_archive,
+)
 from tableferry.fleet.queue.statements import chunks, free
 from tableferry.fleet.queue.store import Store
 
@@ -161,7 +168,7 @@ def stuck_jobs(store: Store, now: datetime, rest: timedelta) -> tuple[tuple[Stuc
         case((rule.applies, rule.since), else_=null()).label(f"since_{number}")
         for number, rule in enumerate(of_jobs)
     ]
-    query = select(_c.task_id, *since).where(or_(*(rule.applies for rule in of_jobs)))
+    query = select(_c.task_id, *since).where(in_queue(), or_(*(rule.applies for rule in of_jobs)))
     by_rule: list[list[StuckJob]] = [[] for _ in of_jobs]
     for task_id, *times in store.rows(query):
         for rule, stuck, time in zip(of_jobs, by_rule, times, strict=True):
@@ -201,7 +208,7 @@ def paused_jobs(store: Store, limit: int) -> tuple[PausedJob, ...]:
     """Return paused jobs, the longest first, without those that are paused because they are reverted."""
     paused = (
         select(_c.task_id, last_change().label("since"))
-        .where(_c.migration_paused.is_(True), _c.state != State.ICEBERG_DROPPED.value)
+        .where(in_queue(), _c.migration_paused.is_(True), _c.state != State.ICEBERG_DROPPED.value)
         .subquery()
     )
     query = select(paused.c.task_id, paused.c.since).order_by(paused.c.since, paused.c.task_id).limit(limit)

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, func, literal, literal_column, select
 from tableferry.fleet.jobs.job import State
 from tableferry.fleet.queue.dialects import code_of, day_of
 from tableferry.fleet.queue.schema import jobs
-from tableferry.fleet.queue.selections import to_notify
+from tableferry.fleet.queue.selections import in_queue, to_notify
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.queue.stuck_jobs import UNSENT_WORDS, last_change, rules, unsent
 from tableferry.fleet.settings import STUCK_HOURS
@@ -63,17 +63,11 @@ _ADDED, _TODAY = (
     _SPARK.readable(day_of(literal_column(time))) for time in ("created_at", "current_timestamp()")
 )
 
-# A row that moves into the archive is in both for a moment.
 _ALL = f"""
 all_jobs AS (
   SELECT task_id, catalog_name, db_name, tbl_name, tbl_owners, state, desired_state, migration_paused,
     pause_reason, created_at, wave, table_bytes, {_case("state", _PHASE_OF)} AS phase
   FROM jobs
-  UNION ALL
-  SELECT a.task_id, a.catalog_name, a.db_name, a.tbl_name, a.tbl_owners, a.state, a.desired_state,
-    a.migration_paused, a.pause_reason, a.created_at, a.wave, a.table_bytes,
-    {_case("a.state", _PHASE_OF)} AS phase
-  FROM jobs_archive AS a LEFT ANTI JOIN jobs AS j ON a.task_id = j.task_id
 )"""
 
 _COUNTS = f"""count_if(phase IN ({_TO_DO})) AS to_do, count_if(phase = '{_PROBATION}') AS on_probation,
@@ -119,7 +113,7 @@ def _stuck() -> str:
     cases = [(_SPARK.readable(rule.applies), _words(rule.words)) for rule in of_jobs]
     cases.append(("unsent.task_id IS NOT NULL", _words(UNSENT_WORDS)))
     columns: list[ColumnElement[Any]] = [literal_column("jobs.*"), last_change().label("changed_at")]
-    changed = select(*columns).select_from(jobs)
+    changed = select(*columns).select_from(jobs).where(in_queue())
     troubles = "\n".join(f"      WHEN {applies}\n        THEN {words}" for applies, words in cases)
     return f"""
 unsent AS (
@@ -130,7 +124,7 @@ unsent AS (
   ) AS recorded
   JOIN jobs ON jobs.task_id = recorded.task_id
     AND contains(jobs.record, split_part(recorded.message_id, '@', 1))
-  WHERE {_SPARK.readable(to_notify())}
+  WHERE {_SPARK.readable(in_queue() & to_notify())}
   GROUP BY jobs.task_id
 ),
 examined AS (
@@ -227,7 +221,7 @@ FROM all_jobs GROUP BY schema ORDER BY to_do DESC, tables DESC, schema LIMIT 100
             "pauses",
             "Paused tables by reason",
             f"""SELECT {_SPARK.readable(code_of(jobs.c.pause_reason))} AS reason, count(*) AS tables
-FROM jobs WHERE migration_paused GROUP BY 1 ORDER BY tables DESC, reason""",
+FROM jobs WHERE {_SPARK.readable(in_queue())} AND migration_paused GROUP BY 1 ORDER BY tables DESC, reason""",
             ("reason", "tables"),
         ),
         Dataset(
