@@ -44,7 +44,7 @@ from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings, LateFiles, MailSettings
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.status.status import read_status
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse

@@ -15,9 +15,9 @@ from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status import labels
-from tableferry.fleet.status.datasets import datasets
+from tableferry.fleet.status.dashboard import datasets
 from tableferry.fleet.status.figures import PHASE_WORDS, Phase
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.status.status import read_status
 from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
@@ -78,22 +78,24 @@ def fill(store: Store) -> NotificationRecord:
     return letter
 
 
-@soak.only  # tests/unit/test_fleet_dashboard.py reads the queries.
-def test_the_dashboard_says_what_the_command_line_says(
+@soak.only  # tests/unit/test_fleet_figures.py and test_fleet_dashboard.py read the same queries.
+def test_figures_and_datasets_of_delta_queue_are_those_of_sqlite(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    # Every store keeps the same, and this one in a hundredth of the time.
+    # SQLite writes the rows in a hundredth of the time.
     small = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
     small.create()
     letter = fill(small)
     store = made(spark, schema)
-    store.save_wave(Wave("first", WaveStatus.PAUSED, "3 of 20 tables failed"))
-    store.save_wave(Wave("later"))
     put(spark, schema, small.jobs(everything()), small.events())
     store.record_notifications([letter])
+    for each in (small, store):
+        each.save_wave(Wave("first", WaveStatus.PAUSED, "3 of 20 tables failed"))
+        each.save_wave(Wave("later"))
+        assert each.archive(finished(), NOW) == 1
+    figures = read_status(small, NOW)
+    assert read_status(store, NOW) == figures
     small.close()
-    assert store.archive(finished(), NOW) == 1
-    figures = read_status(store, NOW)
 
     spark.sql(f"USE {schema}")
     try:

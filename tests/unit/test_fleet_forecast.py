@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.job import State
-from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
-from tableferry.fleet.status.figures import Forecast, Span
+from tableferry.fleet.status.figures import Forecast, Span, WaitingJobs
 from tableferry.fleet.status.forecast import forecast, paces
 
 NOW = datetime(2026, 11, 22, 0, 0, tzinfo=UTC)
@@ -24,34 +23,33 @@ def waiting(
     gap: int = 14,
     switched: int | None = None,
     probation: int = 14,
-) -> CountByWait:
+) -> WaitingJobs:
     def ago(days: int | None) -> date | None:
         return None if days is None else TODAY - timedelta(days=days)
 
     notified = switched if state is State.WRITES_UNBLOCKED else told_days_ago
-    return CountByWait(state, desired, None, gap, probation, ago(notified), jobs)
+    return WaitingJobs(state, desired, None, gap, probation, ago(notified), jobs)
 
 
-def on_probation(jobs: int, switched: int, probation: int = 14) -> CountByWait:
+def on_probation(jobs: int, switched: int, probation: int = 14) -> WaitingJobs:
     return waiting(
         jobs, State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED, switched=switched, probation=probation
     )
 
 
-def moved(migrated: int, finished: int, *, days: int = 28) -> list[CountByMove]:
-    """So many on each of the last days."""
+Reached = list[tuple[date, str, int]]
+
+
+def moved(migrated: int, finished: int, *, days: int = 28) -> Reached:
+    """Return the numbers of jobs that reached a milestone on each of the last days."""
     return [
-        moved_day
+        (TODAY - timedelta(days=day), name, jobs)
         for day in range(1, days + 1)
-        for moved_day in (
-            CountByMove(TODAY - timedelta(days=day), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, migrated),
-            CountByMove(TODAY - timedelta(days=day), State.WRITES_UNBLOCKED, State.HIVE_DROPPED, finished),
-        )
-        if moved_day.jobs
+        for name, jobs in (("migrated", migrated), ("finished", finished))
     ]
 
 
-def seen(jobs: list[CountByWait], history: list[CountByMove], left_out: int = 0) -> Forecast:
+def seen(jobs: list[WaitingJobs], history: Reached, left_out: int = 0) -> Forecast:
     return forecast(jobs, paces(history, BEGAN, NOW), left_out, NOW)
 
 
@@ -118,7 +116,7 @@ def test_a_pace_that_is_too_small_is_told_from_none() -> None:
 
 
 def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
-    once = [CountByMove(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
+    once = [(TODAY - timedelta(days=20), "migrated", 1)]
     result = seen([waiting(2)], once)
     assert result.migrated is not None
     assert result.migrated.latest is None
@@ -164,7 +162,7 @@ def test_the_words_name_the_days() -> None:
     days=st.integers(0, 28),
 )
 def test_a_forecast_is_in_order_and_after_every_gap(
-    jobs: list[CountByWait], rates: tuple[int, int], days: int
+    jobs: list[WaitingJobs], rates: tuple[int, int], days: int
 ) -> None:
     result = seen(jobs, moved(*rates, days=days))
     for span in (result.migrated, result.completed):

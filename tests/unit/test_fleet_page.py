@@ -20,7 +20,7 @@ from tableferry.fleet.status import charts
 from tableferry.fleet.status.charts import burn_down, over_time
 from tableferry.fleet.status.figures import Day, Figures
 from tableferry.fleet.status.page import page
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.status.status import read_status
 from tableferry.spark.tables import TableName
 
 VOID = {"input", "meta", "link", "wbr", "br"}

@@ -19,7 +19,7 @@ from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.figures import Figures, Phase
-from tableferry.fleet.status.reading import read_status, read_waves
+from tableferry.fleet.status.status import read_status, read_waves
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
 from tableferry.fleet.wave import Wave, WaveStatus

@@ -34,8 +34,8 @@ from .status.page import page as page
 from .status.preflight import preflight_csv as preflight_csv
 from .status.preflight import preflight_lines as preflight_lines
 from .status.preflight import preflight_page as preflight_page
-from .status.reading import read_status as read_status
-from .status.reading import read_waves as read_waves
+from .status.status import read_status as read_status
+from .status.status import read_waves as read_waves
 from .status.text import as_text as as_text
 from .status.text import wave_table as wave_table
 from .status.watch import watch as watch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from datetime import datetime
 from typing import Literal
 
 from tableferry.errors import Refused, TableferryError
@@ -114,20 +113,3 @@ class ModeReport:
     def paused(self) -> bool:
         """Whether jobs paused in this run."""
         return any(job.outcome == "paused" for job in self.jobs)
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a worker, or somebody who edited jobs, did in the last seven days.
-
-    Attributes:
-        worker: Its name.
-        last: When it last changed a job's state, or paused or resumed one.
-        changes: How many of these there were.
-        pauses: How many of these paused a job.
-    """
-
-    worker: str
-    last: datetime
-    changes: int
-    pauses: int

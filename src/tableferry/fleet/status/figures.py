@@ -1,18 +1,15 @@
-"""How far a fleet is, as frozen figures: what `fleet status` prints, writes as JSON and draws.
-
-The figures are computed from a few aggregates of the queue, so 100,000 jobs cost no more than their groups.
-"""
+"""The figures of a fleet: `fleet status` prints them, writes them as JSON and draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from tableferry.fleet.job import State, TargetFormat, Trouble
-from tableferry.fleet.reports import Run
+from tableferry.fleet.transitions import BACK
 from tableferry.fleet.wave import Wave
 from tableferry.spark.tables import TableName
 
@@ -68,6 +65,10 @@ PHASE_WORDS: Mapping[Phase, str] = {
 
 TO_DO = (Phase.NEW, Phase.READY, Phase.MIGRATING)
 """The phases of jobs that are to be migrated yet."""
+
+
+AGES = (1, 7, 30, 90)
+"""The ages in days at which one column of `AgeCount` ends and the next begins."""
 
 
 class Milestone(NamedTuple):
@@ -246,6 +247,56 @@ class PausedTable:
     since: datetime
     owners: tuple[str, ...]
     command: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """The changes that a worker, or a person who edited jobs, made in the last seven days.
+
+    Attributes:
+        worker: The worker's or the person's name.
+        last: The time of the latest change of a job's state, pause or resume.
+        changes: The number of these changes.
+        pauses: The number of changes that paused a job.
+    """
+
+    worker: str
+    last: datetime
+    changes: int
+    pauses: int
+
+
+@dataclass(frozen=True)
+class WaitingJobs:
+    """Running jobs that aren't at an end and wait for the same day and wave.
+
+    Attributes:
+        wave: The wave that they are in, if any.
+        notified: The day of the second notification on probation, elsewhere of the first.
+    """
+
+    state: State
+    desired_state: State
+    wave: str | None
+    initial_gap_days: int
+    probation_gap_days: int
+    notified: date | None
+    jobs: int
+
+    @property
+    def is_reverting(self) -> bool:
+        """Whether they are being reverted."""
+        return (self.state, self.desired_state) in BACK
+
+    @property
+    def migration_begins(self) -> date | None:
+        """The first day on which they can be migrated; None before their notification."""
+        return None if self.notified is None else self.notified + timedelta(days=self.initial_gap_days)
+
+    @property
+    def probation_ends(self) -> date | None:
+        """The day on which their probation ends; None before their notification."""
+        return None if self.notified is None else self.notified + timedelta(days=self.probation_gap_days)
 
 
 @dataclass(frozen=True)

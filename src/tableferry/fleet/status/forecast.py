@@ -1,11 +1,12 @@
-"""When the rest of a fleet is completed: from the last weeks' pace and the days that each job must wait."""
+"""Forecast when a fleet is completed, from its pace in the last weeks and the days that each job waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from math import ceil, sqrt
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tableferry.fleet.status.figures import (
     ARCHIVED,
@@ -18,49 +19,51 @@ from tableferry.fleet.status.figures import (
     Pace,
     Phase,
     Span,
+    WaitingJobs,
 )
 from tableferry.fleet.status.labels import day, tables
-
-if TYPE_CHECKING:
-    from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
 
 WINDOWS = (7, 28)
 """Over how many days the pace is taken."""
 
+MILESTONES: Mapping[Milestone, str] = {MIGRATED: "migrated", ARCHIVED: "finished", REVERTED: "reverted"}
+"""The milestones that the pace counts, by its fields."""
+
 HORIZON = 3650
-"""Days ahead; what is farther away is no forecast."""
+"""How many days ahead a forecast reaches at most."""
 
 _TOO_LONG = "more than ten years"
 
 
-def paces(moved: Sequence[CountByMove], began: date | None, now: datetime) -> tuple[Pace, ...]:
-    """Return what moved in each of the windows that end now, since the fleet began with its first job."""
-    return tuple(_pace(moved, days, began, now) for days in WINDOWS)
+def paces(reached: Iterable[Sequence[Any]], began: date | None, now: datetime) -> tuple[Pace, ...]:
+    """Return the pace in each of the windows that end now, since the fleet began with its first job.
+
+    `reached` has a day, a milestone's name and a number of jobs in each row.
+    """
+    rows = list(reached)
+    return tuple(_pace(rows, days, began, now) for days in WINDOWS)
 
 
-def _pace(moved: Sequence[CountByMove], days: int, began: date | None, now: datetime) -> Pace:
+def _pace(reached: Sequence[Sequence[Any]], days: int, began: date | None, now: datetime) -> Pace:
     today = now.date()
     seen = min(days, (today - began).days) if began else days
     elapsed = max(1.0, seen + (now.hour * 60 + now.minute) / 1440)
-    recent = [move for move in moved if today - timedelta(days=days) <= move.day <= today]
-
-    def reached(milestone: Milestone) -> int:
-        state, was = milestone
-        return sum(move.jobs for move in recent if move.state is state and was in (None, move.was))
-
-    migrated, finished = reached(MIGRATED), reached(ARCHIVED)
+    moved = Counter[str]()
+    for on, name, jobs in reached:
+        moved[name] += int(jobs) if today - timedelta(days=days) <= on <= today else 0
+    migrated, finished = moved["migrated"], moved["finished"]
     return Pace(
         days,
         round(elapsed, 2),
         migrated,
         finished,
-        reached(REVERTED),
+        moved["reverted"],
         round(migrated / elapsed, 2),
         round(finished / elapsed, 2),
     )
 
 
-def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
+def forecast(waiting: Sequence[WaitingJobs], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
     """Return when the jobs that run are completed, without those being reverted, if the pace stays as it was.
 
     The pace has the longest window last; paused jobs are left out.
@@ -84,7 +87,7 @@ def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int
     )
 
 
-def _migrated(ahead: Sequence[CountByWait], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
+def _migrated(ahead: Sequence[WaitingJobs], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
     if not jobs:
         return None
     span = _at_pace(jobs, pace, lambda window: window.migrated, today)
@@ -92,8 +95,8 @@ def _migrated(ahead: Sequence[CountByWait], jobs: int, pace: Sequence[Pace], tod
 
 
 def _completed(
-    ahead: Sequence[CountByWait],
-    probation: Sequence[CountByWait],
+    ahead: Sequence[WaitingJobs],
+    probation: Sequence[WaitingJobs],
     migrated: Span | None,
     pace: Sequence[Pace],
     today: date,
@@ -118,14 +121,14 @@ def _completed(
     return _not_before(max(ends, default=today), span)
 
 
-def _begins(group: CountByWait, today: date) -> date:
+def _begins(group: WaitingJobs, today: date) -> date:
     """The first day on which jobs can be migrated."""
     if PHASES[group.state] is Phase.MIGRATING:
         return today
     return max(today, group.migration_begins or today + timedelta(days=group.initial_gap_days))
 
 
-def _ends(group: CountByWait, today: date) -> date:
+def _ends(group: WaitingJobs, today: date) -> date:
     """The day on which the jobs' probation is over."""
     return group.probation_ends or today + timedelta(days=group.probation_gap_days)
 
