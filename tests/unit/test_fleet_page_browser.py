@@ -15,14 +15,20 @@ from tempfile import TemporaryDirectory
 import pytest
 from tests.unit.fleets import huge_figures, small_figures
 
+from tableferry.errors import Refused
+from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.status.page import page
+from tableferry.fleet.status.preflight import preflight_page
+from tableferry.spark.tables import TableName
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # In CI a missing browser fails.
 pytestmark = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="there is no Chromium")
 
-WIDTHS = (390, 1280)
+WIDTHS = (390, 768, 1280)
+PAGES = ("small", "huge", "preflight")
 
 # What each frame's page is like, said in the DOM.
 MEASURE = """
@@ -44,13 +50,35 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("fleet_page")
     (made / "small.html").write_text(page(small_figures()))
     (made / "huge.html").write_text(page(huge_figures()))
+    (made / "preflight.html").write_text(preflight_page(some_preflights()))
     print(f"pictures of the page: {made}")
     return made
 
 
+def some_preflights() -> list[Preflight]:
+    """Return tables with long names: eligible, rewritten, and with blockers."""
+    tables = [TableName(("spark_catalog", "s" * 40, f"daily_inventory_snapshots_{n}")) for n in range(30)]
+    stopped = PauseFinding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables="x" * 300))
+    sizes = {"files": 99_999, "bytes": 10**15, "partitions": 9_999}
+    return [
+        Preflight(
+            table,
+            TargetFormat.ICEBERG,
+            (stopped,) if number % 3 == 0 else (),
+            ("Its readers need the new name.",),
+            "parquet" if number % 2 else "orc",
+            blocked_seconds=9_999.0,
+            rewritten=number % 7 == 1,
+            rewrite_seconds=99_999.0,
+            **(sizes if number % 5 else {}),
+        )
+        for number, table in enumerate(tables)
+    ]
+
+
 def test_nothing_is_wider_than_the_screen_or_comes_from_elsewhere(pictures: Path) -> None:
     # A headless window is never narrower than 500 pixels: a frame is.
-    shown = list(product(["small", "huge"], WIDTHS))
+    shown = list(product(PAGES, WIDTHS))
     frames = "".join(
         f"<iframe src='{name}.html' style='width:{width}px;height:3000px;border:0'></iframe>"
         for name, width in shown
@@ -60,7 +88,7 @@ def test_nothing_is_wider_than_the_screen_or_comes_from_elsewhere(pictures: Path
         f"<!doctype html><body style='margin:0;white-space:nowrap'>{frames}"
         f"<p id='found'></p><script>{MEASURE}</script>"
     )
-    size = f"--window-size={2 * sum(WIDTHS) + 50},3000"
+    size = f"--window-size={len(PAGES) * sum(WIDTHS) + 50},3000"
     dom = browse(all_of_them, "--dump-dom", f"--screenshot={picture}", size)
     (text,) = re.findall(r'<p id="found">(.*?)</p>', dom)
     for measured, (name, width) in zip(json.loads(html.unescape(text)), shown, strict=True):

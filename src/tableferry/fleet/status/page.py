@@ -33,8 +33,8 @@ _SEARCH_HASH = "sha256-" + b64encode(hashlib.sha256(_SEARCH.encode()).digest()).
 
 
 def _breakable(text: object, after: str = "._") -> Markup:
-    """Let a long name break after some characters."""
-    pieces = re.split(f"(?<=[{after}])", str(text))
+    """Let a long name break after some characters, but not within a number."""
+    pieces = re.split(rf"(?<=[{after}])(?![\d\s]|$)", str(text))
     return Markup("<wbr>").join(escape(piece) for piece in pieces)
 
 

@@ -26,7 +26,7 @@ class Kinds(NamedTuple):
 
     Attributes:
         ready: How many of them can be migrated as they are.
-        looked_at: Of how many the files were looked at: the sizes are of these.
+        measured: The number of tables whose files were read: the sizes are of these.
         seconds: How long their writers wait together; None if that isn't known.
     """
 
@@ -34,7 +34,7 @@ class Kinds(NamedTuple):
     becomes: str
     tables: int
     ready: int
-    looked_at: int
+    measured: int
     files: int
     bytes: int
     seconds: float | None
@@ -113,14 +113,14 @@ def kinds(preflights: Sequence[Preflight]) -> list[Kinds]:
 
 
 def _kind(stored_as: str, becomes: str, group: Sequence[Preflight]) -> Kinds:
-    looked_at = [preflight for preflight in group if preflight.files is not None]
-    waits = [each.blocked_seconds for each in looked_at if each.blocked_seconds is not None]
+    measured = [preflight for preflight in group if preflight.files is not None]
+    waits = [each.blocked_seconds for each in measured if each.blocked_seconds is not None]
     return Kinds(
         stored_as,
         becomes,
         len(group),
         sum(not preflight.findings for preflight in group),
-        len(looked_at),
+        len(measured),
         sum(preflight.files or 0 for preflight in group),
         sum(preflight.bytes or 0 for preflight in group),
         sum(waits) if waits else None,
