@@ -14,8 +14,8 @@ from tests import conditions, soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import PauseReason, State, TargetFormat
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
 from tableferry.fleet.warehouse.leftovers import Leftovers
 from tableferry.fleet.warehouse.prepared import Prepared
@@ -161,7 +161,7 @@ def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_pat
     ours.mark("t", days=0)
     assert errors(ours.close()) == []
     assert sorted((tmp_path / "t").rglob("part-*")) == files
-    assert "nobody knows which of its files" in str(ours.job("t").record["left_directories"])
+    assert "nobody knows which of its files" in str(ours.job("t").record.left_directories)
 
 
 def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Table, delete, insert
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.transitions import BACK
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
@@ -39,8 +42,6 @@ from tableferry.fleet.status.figures import (
 )
 from tableferry.fleet.status.forecast import forecast
 from tableferry.fleet.status.status import read_status
-from tableferry.fleet.transitions import BACK
-from tableferry.fleet.wave import Wave, WaveStatus
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LEASE = timedelta(hours=1)
@@ -101,7 +102,7 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             comm_level2_date=draw(st.none() | times),
             comm_level3_date=draw(st.none() | times),
             begun_at=draw(st.none() | times),
-            record={"letters": {"level": 1, "left": dict.fromkeys(draw(noted))}},
+            record=JobRecord(letters={"level": 1, "left": dict.fromkeys(draw(noted))}),
             shadow_watermark=draw(st.sampled_from([None, "1"])),
             shadow_status=draw(st.sampled_from([None, None, "Shadowing"])),
             target_format=draw(st.sampled_from(TargetFormat)),
@@ -429,7 +430,7 @@ def _trouble(fleet: Fleet, job: Job) -> tuple[datetime, Trouble, str] | None:
         return _changed(fleet, job), Trouble.NOT_MOVING, "asked for, and no run took it up"
     for letter in sorted(fleet.letters, key=lambda letter: letter.recorded_at):
         is_late = letter.sent_at is None and letter.recorded_at < NOW - DAY
-        is_noted = job.task_id in letter.task_ids and letter.message_id in job.record["letters"]["left"]
+        is_noted = job.task_id in letter.task_ids and letter.message_id in job.record.letters["left"]
         if is_late and is_noted and _is_to_be_told(job):
             words = f"its letter of level {letter.level} was recorded and not sent"
             return letter.recorded_at, Trouble.NOTIFICATION_NOT_SENT, words

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.fleets import huge_figures, small_figures
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.status.page import page
 from tableferry.fleet.status.preflight import preflight_page

@@ -8,9 +8,9 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from tableferry.fleet.job import State, TargetFormat, Trouble
-from tableferry.fleet.transitions import BACK
-from tableferry.fleet.wave import Wave
+from tableferry.fleet.jobs.job import State, TargetFormat, Trouble
+from tableferry.fleet.jobs.transitions import BACK
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.spark.tables import TableName
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from tableferry.fleet.job import State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.queue.dialects import Utc, code_of, day_of, elements_of
 from tableferry.fleet.queue.schema import events, jobs
 from tableferry.fleet.queue.selections import in_archive, in_queue

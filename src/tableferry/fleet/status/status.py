@@ -8,9 +8,11 @@ from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import Job, State, TargetFormat, Trouble
-from tableferry.fleet.next_action import next_action
-from tableferry.fleet.pausing import remedy_of, resume_command
+from tableferry.fleet.jobs.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.next_action import next_action
+from tableferry.fleet.jobs.pauses import remedy_of, resume_command
+from tableferry.fleet.jobs.transitions import BACK
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import STUCK_HOURS
@@ -38,8 +40,6 @@ from tableferry.fleet.status.figures import (
 )
 from tableferry.fleet.status.forecast import MILESTONES, WINDOWS, forecast, paces
 from tableferry.fleet.status.stuck_jobs import Rule, paused_jobs, rules, stuck_jobs
-from tableferry.fleet.transitions import BACK
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 DEFAULT_REST = timedelta(hours=STUCK_HOURS)

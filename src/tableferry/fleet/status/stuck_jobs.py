@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.util import ClauseAdapter
 from sqlalchemy.sql.visitors import iterate
 
-from tableferry.fleet.job import State, Trouble
+from tableferry.fleet.jobs.job import State, Trouble
 from tableferry.fleet.queue.dialects import Utc, elements_of, text_before
 from tableferry.fleet.queue.schema import jobs, notifications
 from tableferry.fleet.queue.selections import Selection, in_queue, to_notify, to_shadow, waiting_for_archive
