@@ -15,10 +15,10 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.dashboard import datasets
-from tableferry.fleet.status.figures import PHASE_WORDS, Phase
-from tableferry.fleet.status.status import read_status
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.dashboard import datasets
+from tableferry.fleet.reports.figures import PHASE_WORDS, Phase
+from tableferry.fleet.reports.status import read_status
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import yaml
 from databricks.bundles.dashboards import Dashboard
 from jsonschema import Draft202012Validator
 
-from tableferry.fleet.status.dashboard import datasets, render
+from tableferry.fleet.reports.dashboard import datasets, render
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "template" / "{{cookiecutter.project_name}}"

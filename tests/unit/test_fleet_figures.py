@@ -22,7 +22,7 @@ from tableferry.fleet.queue.records import Event, NotificationRecord
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, metadata, notifications, waves
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports.figures import (
     PHASES,
     STATE_WORDS,
     TO_DO,
@@ -40,8 +40,8 @@ from tableferry.fleet.status.figures import (
     WaitingJobs,
     WaveCount,
 )
-from tableferry.fleet.status.forecast import forecast
-from tableferry.fleet.status.status import read_status
+from tableferry.fleet.reports.forecast import forecast
+from tableferry.fleet.reports.status import read_status
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LEASE = timedelta(hours=1)

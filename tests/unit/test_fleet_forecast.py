@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.jobs.job import State
-from tableferry.fleet.status.figures import Forecast, Span, WaitingJobs
-from tableferry.fleet.status.forecast import forecast, paces
+from tableferry.fleet.reports.figures import Forecast, Span, WaitingJobs
+from tableferry.fleet.reports.forecast import forecast, paces
 
 NOW = datetime(2026, 11, 22, 0, 0, tzinfo=UTC)
 TODAY = NOW.date()

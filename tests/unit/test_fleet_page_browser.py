@@ -16,10 +16,10 @@ import pytest
 from tests.unit.fleets import huge_figures, small_figures
 
 from tableferry.errors import Refused
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
-from tableferry.fleet.reports import PauseFinding, Preflight
-from tableferry.fleet.status.page import page
-from tableferry.fleet.status.preflight import preflight_page
+from tableferry.fleet.reports.page import page
+from tableferry.fleet.reports.preflight import preflight_page
 from tableferry.spark.tables import TableName
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

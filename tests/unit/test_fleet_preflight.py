@@ -26,15 +26,15 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
 from tableferry.fleet.hive_copy.table import scratch_name
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.reports import PauseFinding, Preflight
-from tableferry.fleet.status.causes import causes
-from tableferry.fleet.status.preflight import (
+from tableferry.fleet.reports.causes import causes
+from tableferry.fleet.reports.preflight import (
     Kinds,
     headline,
     kinds,

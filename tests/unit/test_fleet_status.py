@@ -19,10 +19,10 @@ from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status.figures import Figures, Phase
-from tableferry.fleet.status.status import read_status, read_waves
-from tableferry.fleet.status.text import as_text
-from tableferry.fleet.status.watch import watch
+from tableferry.fleet.reports.figures import Figures, Phase
+from tableferry.fleet.reports.status import read_status, read_waves
+from tableferry.fleet.reports.terminal import as_text
+from tableferry.fleet.reports.watch import watch
 from tableferry.spark.tables import TableName
 
 

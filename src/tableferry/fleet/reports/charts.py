@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from math import floor, log10
 
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import PHASE_WORDS, Day, Figures, Phase
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.figures import PHASE_WORDS, Day, Figures, Phase
 
 _SIZE = 1000.0
 

@@ -35,9 +35,8 @@ from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.schema import waves as wave_table
 from tableferry.fleet.queue.sparksql import SparkDialect
-from tableferry.fleet.settings import STUCK_HOURS
-from tableferry.fleet.status import selects
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports import selects
+from tableferry.fleet.reports.figures import (
     ARCHIVED,
     MIGRATED,
     PHASE_WORDS,
@@ -46,7 +45,8 @@ from tableferry.fleet.status.figures import (
     TO_DO,
     Phase,
 )
-from tableferry.fleet.status.stuck_jobs import rules, stuck_jobs
+from tableferry.fleet.reports.stuck_jobs import rules, stuck_jobs
+from tableferry.fleet.settings import STUCK_HOURS
 
 _Json = dict[str, Any]
 

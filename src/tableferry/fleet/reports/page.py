@@ -11,12 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tableferry.amounts import size
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.charts import STACK, burn_down, over_time
-from tableferry.fleet.status.figures import PHASE_WORDS, Figures, Phase
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.charts import STACK, burn_down, over_time
+from tableferry.fleet.reports.figures import PHASE_WORDS, Figures, Phase
 
 templates = Environment(
-    loader=PackageLoader("tableferry.fleet.status"),
+    loader=PackageLoader("tableferry.fleet.reports"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -27,7 +27,7 @@ templates.filters["number"] = "{:,}".format
 templates.filters["size"] = size
 
 
-_SEARCH = files("tableferry.fleet.status").joinpath("templates/search.js").read_text(encoding="utf-8")
+_SEARCH = files("tableferry.fleet.reports").joinpath("templates/search.js").read_text(encoding="utf-8")
 # The only script that the page lets a browser run.
 _SEARCH_HASH = "sha256-" + b64encode(hashlib.sha256(_SEARCH.encode()).digest()).decode()
 

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from math import ceil, sqrt
 from typing import Any
 
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports.figures import (
     ARCHIVED,
     MIGRATED,
     PHASES,
@@ -21,7 +21,7 @@ from tableferry.fleet.status.figures import (
     Span,
     WaitingJobs,
 )
-from tableferry.fleet.status.labels import day, tables
+from tableferry.fleet.reports.labels import day, tables
 
 WINDOWS = (7, 28)
 """Over how many days the pace is taken."""

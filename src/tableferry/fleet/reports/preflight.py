@@ -8,9 +8,9 @@ from io import StringIO
 from typing import NamedTuple
 
 from tableferry.amounts import counted, duration, first_of, size
-from tableferry.fleet.reports import Preflight
-from tableferry.fleet.status.causes import causes
-from tableferry.fleet.status.page import templates
+from tableferry.fleet.jobs.findings import Preflight
+from tableferry.fleet.reports.causes import causes
+from tableferry.fleet.reports.page import templates
 
 templates.filters["duration"] = duration
 

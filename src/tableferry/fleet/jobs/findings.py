@@ -1,37 +1,13 @@
-"""What modes, preflights and workers did with jobs, for whoever asks."""
+"""Results of checks: what stops a table's migration, and what is known of the table before it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import Literal
 
 from tableferry.errors import Refused, TableferryError
-from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.spark.tables import TableName
-
-Outcome = Literal["done", "planned", "waiting", "paused", "failed", "lost"]
-
-
-@dataclass(frozen=True)
-class JobReport:
-    """What became of one job in a run.
-
-    Attributes:
-        job: The job as the run left it.
-        outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``waiting`` for its wave,
-            ``paused`` for a person, ``failed`` and to be tried again by the next run, or ``lost`` to another
-            worker.
-        did: What was done, or would be, a line each.
-        error: Why it waits, failed or is lost; empty otherwise.
-        seconds: How long the run worked on it.
-    """
-
-    job: Job
-    outcome: Outcome
-    did: tuple[str, ...] = ()
-    error: str = ""
-    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -96,20 +72,3 @@ class Preflight:
     blocked_seconds: float | None = None
     rewritten: bool = False
     rewrite_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class ModeReport:
-    """What a run of a mode did with each job that it took, in the order in which they ended."""
-
-    jobs: tuple[JobReport, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing failed; a pause is a person's turn, and no failure."""
-        return all(job.outcome != "failed" for job in self.jobs)
-
-    @property
-    def paused(self) -> bool:
-        """Whether jobs paused in this run."""
-        return any(job.outcome == "paused" for job in self.jobs)

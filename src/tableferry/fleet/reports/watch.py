@@ -9,9 +9,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import Figures
-from tableferry.fleet.status.text import as_text
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.figures import Figures
+from tableferry.fleet.reports.terminal import as_text
 
 
 def watch(

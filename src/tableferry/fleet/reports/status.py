@@ -15,9 +15,8 @@ from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.settings import STUCK_HOURS
-from tableferry.fleet.status import selects
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports import selects
+from tableferry.fleet.reports.figures import (
     AGES,
     PHASES,
     STATE_WORDS,
@@ -38,8 +37,9 @@ from tableferry.fleet.status.figures import (
     WaitingJobs,
     WaveCount,
 )
-from tableferry.fleet.status.forecast import MILESTONES, WINDOWS, forecast, paces
-from tableferry.fleet.status.stuck_jobs import Rule, paused_jobs, rules, stuck_jobs
+from tableferry.fleet.reports.forecast import MILESTONES, WINDOWS, forecast, paces
+from tableferry.fleet.reports.stuck_jobs import Rule, paused_jobs, rules, stuck_jobs
+from tableferry.fleet.settings import STUCK_HOURS
 from tableferry.spark.tables import TableName
 
 DEFAULT_REST = timedelta(hours=STUCK_HOURS)

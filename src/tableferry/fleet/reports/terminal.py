@@ -10,8 +10,8 @@ from rich.text import Text
 from tableferry import report
 from tableferry.amounts import size
 from tableferry.fleet.jobs.pauses import NOTHING_TO_DO
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.figures import (
     PHASES,
     Figures,
     OwnerCount,
