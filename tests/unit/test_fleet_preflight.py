@@ -33,9 +33,9 @@ from tableferry.fleet.jobs.plan import Kind, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.reports.causes import causes
 from tableferry.fleet.reports.preflight import (
     Kinds,
+    causes,
     headline,
     kinds,
     preflight_csv,

@@ -21,8 +21,7 @@ from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports.figures import Figures, Phase
 from tableferry.fleet.reports.status import read_status, read_waves
-from tableferry.fleet.reports.terminal import as_text
-from tableferry.fleet.reports.watch import watch
+from tableferry.fleet.reports.terminal import as_text, watch
 from tableferry.spark.tables import TableName
 
 

@@ -38,14 +38,14 @@ from .queue.records import NewJob as NewJob
 from .readers import TableReader as TableReader
 from .readers import list_readers as list_readers
 from .readers import without_reader as without_reader
-from .reports.causes import causes as causes
 from .reports.page import page as page
+from .reports.preflight import causes as causes
 from .reports.preflight import preflight_csv as preflight_csv
 from .reports.preflight import preflight_lines as preflight_lines
 from .reports.preflight import preflight_page as preflight_page
 from .reports.status import read_status as read_status
 from .reports.status import read_waves as read_waves
 from .reports.terminal import as_text as as_text
+from .reports.terminal import watch as watch
 from .reports.terminal import wave_table as wave_table
-from .reports.watch import watch as watch
 from .warehouse.context import Warehouse as Warehouse

@@ -8,9 +8,12 @@ from io import StringIO
 from typing import NamedTuple
 
 from tableferry.amounts import counted, duration, first_of, size
-from tableferry.fleet.jobs.findings import Preflight
-from tableferry.fleet.reports.causes import causes
+from tableferry.errors.catalogue import conditions, fill
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
+from tableferry.fleet.jobs.job import PauseReason
+from tableferry.fleet.jobs.pauses import remedy_of
 from tableferry.fleet.reports.page import templates
+from tableferry.spark.tables import TableName
 
 templates.filters["duration"] = duration
 
@@ -19,6 +22,29 @@ _SHOWN = 500
 _SHOWN_OF_A_CAUSE = 50
 # More tables of one cause would hide the next cause.
 _UNFOLDED = 5
+
+
+class Cause(NamedTuple):
+    """A cause, and the tables that it stops, with what was found of each."""
+
+    reason: PauseReason
+    what: str
+    remedy: str
+    stopped: Sequence[tuple[TableName, PauseFinding]]
+
+
+def causes(preflights: Sequence[Preflight]) -> list[Cause]:
+    """Return what stops tables, that which stops most of them first."""
+    stopped: dict[PauseReason, list[tuple[TableName, PauseFinding]]] = {}
+    for preflight in preflights:
+        for finding in preflight.findings:
+            stopped.setdefault(finding.reason, []).append((preflight.table, finding))
+    found = [Cause(reason, _problem(reason), remedy_of(reason), tables) for reason, tables in stopped.items()]
+    return sorted(found, key=lambda cause: -len(cause.stopped))
+
+
+def _problem(reason: PauseReason) -> str:
+    return fill(conditions()[reason].message, {"table": "The table"}).removesuffix(".")
 
 
 class Kinds(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from tableferry import report
@@ -223,3 +225,29 @@ def _table(
 def _more(count: int) -> Iterator[RenderableType]:
     if count > 0:
         yield Text(f"and {count:,} more: --output json or --html FILE lists them")
+
+
+def watch(
+    read: Callable[[], Figures],
+    console: Console,
+    *,
+    seconds: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show the figures anew every so often, and return when the user presses Ctrl-C.
+
+    Args:
+        read: Reads the figures.
+        console: Where to.
+        seconds: How long to wait between two readings.
+        wait: Waits for so many seconds.
+    """
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                figures = read()
+                footer = f"{labels.moment(figures.at)}, every {seconds:g} seconds; Ctrl-C ends it"
+                live.update(Group(as_text(figures), Text(), Text(footer, style="dim")), refresh=True)
+                wait(seconds)
+    except KeyboardInterrupt:
+        return
