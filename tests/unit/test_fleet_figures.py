@@ -65,7 +65,7 @@ class Fleet:
     jobs: Sequence[Job]
     archived: Sequence[Job]
     events: Sequence[Event]
-    letters: Sequence[NotificationRecord]
+    notifications: Sequence[NotificationRecord]
 
 
 # Around the instants at which something becomes late, and around midnight.
@@ -73,7 +73,7 @@ edges = st.sampled_from([timedelta(0), 3 * LEASE, DAY, 2 * DAY, 12 * LEASE, 30 *
 times = st.builds(
     lambda ago, off: NOW - ago + off, edges, st.sampled_from([-TICK, timedelta(0), TICK])
 ) | st.datetimes(datetime(2025, 6, 1), datetime(2026, 11, 24), timezones=st.just(UTC))
-# From these two a job goes on only when it is asked to.
+# A job leaves these two only on request.
 states = st.sampled_from([*State, *[State.WRITES_UNBLOCKED, State.HIVE_DROPPED] * 3])
 noted = st.lists(st.sampled_from(["<0@x>", "<1@x>", "<2@x>"]), max_size=3, unique=True)
 reasons = st.sampled_from(["None", "REVERTED", "ROWS_DIFFER: 3: of 9", "ROWS_DIFFER", "IS_VIEW: ü"])
@@ -192,7 +192,7 @@ def write(connection: Connection, fleet: Fleet) -> None:
             }
             for event in fleet.events
         ],
-        notifications: [to_row(letter) for letter in fleet.letters],
+        notifications: [to_row(record) for record in fleet.notifications],
         waves: [to_row(wave) for wave in WAVES],
     }
     for table in metadata.sorted_tables:
@@ -319,18 +319,18 @@ def _due(fleet: Fleet) -> Due:
     running = (None, *(wave.name for wave in WAVES if wave.status is WaveStatus.RUNNING))
     migrations: list[int] = []
     archives: list[int] = []
-    letters = 0
+    to_notify = 0
     for job in fleet.jobs:
         onward = job.pair not in BACK and job.wave in running
         if job.migration_paused:
             continue
         if job.state is State.READY and onward:
-            letters += job.comm_level1_date is None
+            to_notify += job.comm_level1_date is None
             if (notified := _day(job.comm_level1_date)) is not None:
                 migrations.append((notified - NOW.date()).days + job.initial_gap_days)
         if job.state is State.WRITES_UNBLOCKED:
             notified = _day(job.comm_level2_date)
-            letters += notified is None and job.desired_state is State.WRITES_UNBLOCKED
+            to_notify += notified is None and job.desired_state is State.WRITES_UNBLOCKED
             if notified is not None and onward:
                 archives.append((notified - NOW.date()).days + job.probation_gap_days)
     counts = [
@@ -338,7 +338,7 @@ def _due(fleet: Fleet) -> Due:
         for due in (migrations, archives)
         for first, end in ((-9999, 0), (0, 1), (0, 7))
     ]
-    numbers = (*counts, letters)
+    numbers = (*counts, to_notify)
     return Due(*numbers)
 
 
@@ -412,32 +412,36 @@ def _stuck(fleet: Fleet) -> list[Stuck]:
 
 
 def _trouble(fleet: Fleet, job: Job) -> tuple[datetime, Trouble, str] | None:
-    if _behind(job):
+    if _is_outdated(job):
         since = job.last_updated_time if job.shadow_status else job.comm_level2_date
         assert since is not None
-        return since, Trouble.SHADOW_BEHIND, "the Hive copy isn't kept in step"
+        return since, Trouble.SHADOW_BEHIND, "the Hive copy isn't up to date"
     if _lapsed(job):
         assert job.lease_until is not None
-        words = "worker {claimed_by} claimed it and gives no sign of life"
+        words = "the claim of worker {claimed_by} has lapsed"
         return job.lease_until, Trouble.CLAIM_LAPSED, words
     if job.state in WALK and _rests(fleet, job):
-        words = "writes are blocked, and no run goes on with it"
+        words = "writes are blocked, and no run continues it"
         return _changed(fleet, job), Trouble.NOT_MOVING, words
     if _waits_for_its_block(fleet, job):
-        words = "its migration has started, and no run goes on with it"
+        words = "its migration has started, and no run continues it"
         return _started(fleet, job), Trouble.NOT_MOVING, words
     if _rests(fleet, job):
-        return _changed(fleet, job), Trouble.NOT_MOVING, "asked for, and no run took it up"
-    for letter in sorted(fleet.letters, key=lambda letter: letter.recorded_at):
-        is_late = letter.sent_at is None and letter.recorded_at < NOW - DAY
-        is_noted = job.task_id in letter.task_ids and letter.message_id in job.record.letters["left"]
-        if is_late and is_noted and _is_to_be_told(job):
-            words = f"its letter of level {letter.level} was recorded and not sent"
-            return letter.recorded_at, Trouble.NOTIFICATION_NOT_SENT, words
+        return (
+            _changed(fleet, job),
+            Trouble.NOT_MOVING,
+            "an archive or a revert is requested, and no run performs it",
+        )
+    for record in sorted(fleet.notifications, key=lambda record: record.recorded_at):
+        is_late = record.sent_at is None and record.recorded_at < NOW - DAY
+        is_noted = job.task_id in record.task_ids and record.message_id in job.record.letters["left"]
+        if is_late and is_noted and _is_to_notify(job):
+            words = f"its notification of level {record.level} was recorded and not sent"
+            return record.recorded_at, Trouble.NOTIFICATION_NOT_SENT, words
     return None
 
 
-def _is_to_be_told(job: Job) -> bool:
+def _is_to_notify(job: Job) -> bool:
     if job.migration_paused:
         return False
     match job.pair:
@@ -483,7 +487,7 @@ def _rests(fleet: Fleet, job: Job) -> bool:
     return (job.state in WALK or asked) and _changed(fleet, job) < NOW - late
 
 
-def _behind(job: Job) -> bool:
+def _is_outdated(job: Job) -> bool:
     on_probation = job.in_process and job.pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     broken = job.shadow_status is not None and _free(job) and job.last_updated_time < NOW - DAY
     late = job.comm_level2_date is not None and job.comm_level2_date < NOW - 2 * DAY

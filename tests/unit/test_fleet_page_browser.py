@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), r
 WIDTHS = (390, 768, 1280)
 PAGES = ("small", "huge", "preflight")
 
-# What each frame's page is like, said in the DOM.
+# Measures the page of each frame, and writes the result into the DOM.
 MEASURE = """
 const measure = frame => {
   const page = frame.document.documentElement;
@@ -76,7 +76,7 @@ def some_preflights() -> list[Preflight]:
     ]
 
 
-def test_nothing_is_wider_than_the_screen_or_comes_from_elsewhere(pictures: Path) -> None:
+def test_pages_fit_the_screen_and_load_nothing(pictures: Path) -> None:
     # A headless window is never narrower than 500 pixels: a frame is.
     shown = list(product(PAGES, WIDTHS))
     frames = "".join(
@@ -110,16 +110,16 @@ onload = () => {
   box.dispatchEvent(new Event('input'));
   const rows = [...page.querySelectorAll('tbody tr')].filter(row => row.checkVisibility());
   const found_rows = rows.map(row => row.textContent);
-  const said = page.querySelector('#search output').textContent;
+  const summary = page.querySelector('#search output').textContent;
   box.value = '';
   box.dispatchEvent(new Event('input'));
   const seen = box.checkVisibility();
-  found.textContent = JSON.stringify({none, found_rows, said, back: shown() >= all, seen});
+  found.textContent = JSON.stringify({none, found_rows, summary, back: shown() >= all, seen});
 }
 """
 
 
-def test_what_is_typed_is_searched_for_in_all_lists(pictures: Path) -> None:
+def test_search_filters_all_lists(pictures: Path) -> None:
     figures = small_figures()
     reason = figures.paused_jobs[0].reason
     word = reason.partition(":")[0]
@@ -133,10 +133,10 @@ def test_what_is_typed_is_searched_for_in_all_lists(pictures: Path) -> None:
     assert (found["none"], found["back"], found["seen"]) == (0, True, True)
     assert found["found_rows"]
     assert all(word.lower() in row.lower() for row in found["found_rows"])
-    assert found["said"].startswith(f"{len(found['found_rows'])} of ")
+    assert found["summary"].startswith(f"{len(found['found_rows'])} of ")
 
 
-def test_it_prints(pictures: Path) -> None:
+def test_page_prints_on_at_most_six_sheets(pictures: Path) -> None:
     paper = pictures / "small.pdf"
     browse(pictures / "small.html", f"--print-to-pdf={paper}", "--no-pdf-header-footer")
     pages = re.findall(rb"/Type\s*/Page\b", paper.read_bytes())

@@ -415,14 +415,14 @@ def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
     assert lines[-2] == "2 tables of 6.8 GB are rewritten, which takes about 3 min 0 s."
     first = [replace(rewritten, rewrite_seconds=None)]
     assert list(preflight_lines(first))[-2] == (
-        "1 table of 3.4 GB is rewritten; how long is known after the first."
+        "1 table of 3.4 GB is rewritten; the duration is known after the first."
     )
     # What is stopped isn't written at all.
     refused = replace(rewritten, findings=STOPPED.findings)
     assert not any("is rewritten" in line for line in preflight_lines([refused]))
     text = preflight_page([rewritten])
     assert "<dt>Rewritten</dt><dd>3.4 GB<small>1 table, in about 1 min 0 s</small>" in text
-    assert "1 table, duration known after the first" in preflight_page(first)
+    assert "1 table, the duration is known after the first" in preflight_page(first)
     assert "(rewritten in about 1 min 0 s)" in text
     assert "ewritten" not in preflight_page([FINE])
 

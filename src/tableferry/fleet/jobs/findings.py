@@ -1,4 +1,4 @@
-"""Results of checks: what stops a table's migration, and what is known of the table before it."""
+"""Findings: results of checks that stop a migration, and the preflight of a table with its findings."""
 
 from __future__ import annotations
 
@@ -45,20 +45,21 @@ class PauseFinding:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is known of a table before its migration.
+    """The facts and findings of a table before its migration.
 
     Attributes:
         table: The table.
-        format: What it is to become.
-        findings: What would stop it.
-        remarks: What people should know all the same.
-        stored_as: How its rows are stored; empty where there is no such table.
-        files: How many files it has; this and what follows is None where nobody looked at them.
-        bytes: How large they are together.
-        partitions: How many partitions it has.
-        blocked_seconds: How long writers will have to wait, by what others took; None before one was moved.
-        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
-        rewrite_seconds: How long that takes, by what others took; None before one was rewritten.
+        format: Its new format.
+        findings: The findings that stop it.
+        remarks: Remarks that don't stop it.
+        stored_as: Its file format; empty if the table is missing.
+        files: The number of its files; this and the following are None if they weren't read.
+        bytes: Their total size.
+        partitions: The number of its partitions.
+        blocked_seconds: The time for which writers will wait, estimated from migrated tables; None before
+            the first.
+        rewritten: Whether its rows are rewritten, because the new table can't use its files.
+        rewrite_seconds: The time of the rewrite, estimated from rewritten tables; None before the first.
     """
 
     table: TableName

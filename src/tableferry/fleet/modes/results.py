@@ -1,4 +1,4 @@
-"""Results of modes: what a run did with each job."""
+"""Results of modes: each job's outcome in a run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Outcome = Literal["done", "planned", "waiting", "paused", "failed", "lost"]
 
 @dataclass(frozen=True)
 class JobReport:
-    """What became of one job in a run.
+    """The result of one job in a run.
 
     Attributes:
-        job: The job as the run left it.
+        job: The job after the run.
         outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``waiting`` for its wave,
             ``paused`` for a person, ``failed`` and to be tried again by the next run, or ``lost`` to another
             worker.
-        did: What was done, or would be, a line each.
-        error: Why it waits, failed or is lost; empty otherwise.
-        seconds: How long the run worked on it.
+        did: The steps that were performed, or would be, a line each.
+        error: The reason why it waits, failed or is lost; else empty.
+        seconds: The time that the run worked on it.
     """
 
     job: Job
@@ -33,13 +33,13 @@ class JobReport:
 
 @dataclass(frozen=True)
 class ModeReport:
-    """What a run of a mode did with each job that it took, in the order in which they ended."""
+    """The results of the jobs that a run claimed, in the order in which they ended."""
 
     jobs: tuple[JobReport, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; a pause is a person's turn, and no failure."""
+        """Whether no job failed; a pause waits for a person, and isn't a failure."""
         return all(job.outcome != "failed" for job in self.jobs)
 
     @property

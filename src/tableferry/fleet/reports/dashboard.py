@@ -272,9 +272,9 @@ _COUNTERS = (
 )
 _STUCK = {
     "table": "Table",
-    "trouble": "What is wrong",
+    "trouble": "Trouble",
     "state": "State",
-    "days": "Days since it moved",
+    "days": "Days since its last change",
     "owners": "Owners",
 }
 _COUNTS = {

@@ -15,7 +15,7 @@ from tableferry.spark.tables import TableName
 
 
 class Phase(StrEnum):
-    """A part of the migration, as people speak of it; in the order in which jobs reach it."""
+    """A part of the migration, as people name it; in the order in which jobs reach it."""
 
     NEW = "new"
     READY = "ready"
@@ -42,7 +42,7 @@ PHASES: Mapping[State, Phase] = {
 
 STATE_WORDS: Mapping[State, str] = {
     State.UNDEFINED: "new, not ready yet",
-    State.READY: "waiting for its letter and its day",
+    State.READY: "waiting for its notification and its day",
     State.WRITES_BLOCKED: "writes blocked",
     State.ICEBERG_READY: "copy made",
     State.ICEBERG_PRIMARY: "names swapped",
@@ -64,7 +64,7 @@ PHASE_WORDS: Mapping[Phase, str] = {
 }
 
 TO_DO = (Phase.NEW, Phase.READY, Phase.MIGRATING)
-"""The phases of jobs that are to be migrated yet."""
+"""The phases of jobs that aren't migrated yet."""
 
 
 AGES = (1, 7, 30, 90)
@@ -113,7 +113,7 @@ class OwnerCount:
     """One owner's jobs; a job with two owners counts for each.
 
     Attributes:
-        owner: The owner; empty for jobs without one, None for all owners that have no row of their own.
+        owner: The owner; empty for jobs without one, None for all owners without a separate row.
         to_do: Not yet switched.
         reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
@@ -133,11 +133,11 @@ class SchemaCount:
     """One schema's jobs.
 
     Attributes:
-        schema: Its name, with its catalog; None for all schemas that have no row of their own.
+        schema: Its name, with its catalog; None for all schemas without a separate row.
         to_do: Not yet switched.
         reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
-        bytes: How large the tables are that a preprocessor has looked at.
+        bytes: The size of the tables that a preprocessor has measured.
     """
 
     schema: str | None
@@ -175,7 +175,7 @@ class PauseCount:
     """Paused jobs of one reason, by the code before its colon.
 
     Attributes:
-        remedy: What to do about it.
+        remedy: The user's next step.
     """
 
     reason: str
@@ -189,8 +189,8 @@ class StuckCount:
 
     Attributes:
         words: The cause for people.
-        since: Since when the one is stuck that is so longest.
-        commands: What frees those that are listed, what frees most of them first.
+        since: Since when the job is stuck that has been stuck longest.
+        commands: The commands that resolve the listed jobs, the command of most jobs first.
     """
 
     trouble: Trouble
@@ -215,8 +215,8 @@ class Stuck:
 
     Attributes:
         words: The trouble for people.
-        owners: Whom to ask.
-        command: What to run.
+        owners: The people to ask.
+        command: The command to run.
     """
 
     task_id: int
@@ -236,8 +236,8 @@ class PausedTable:
     Attributes:
         reason: Why, with details.
         since: When it last changed.
-        owners: Whom to ask.
-        command: What to run when its reason is gone.
+        owners: The people to ask.
+        command: The command to run after its reason is resolved.
     """
 
     task_id: int
@@ -301,9 +301,9 @@ class WaitingJobs:
 
 @dataclass(frozen=True)
 class Due:
-    """What the calendar asks for: announced jobs by their day, and those on probation by the day of its end.
+    """Due jobs: announced ones by their day, and those on probation by the day of its end.
 
-    Days are UTC's, and a week is today and the six days after it. What waits for a wave isn't due.
+    Days are in UTC, and a week is today and the six days after it. Jobs that wait for a wave aren't due.
     `letters` counts the jobs whose first or second notification may be sent now.
     """
 
@@ -318,11 +318,11 @@ class Due:
 
 @dataclass(frozen=True)
 class Pace:
-    """What moved lately.
+    """The jobs that moved recently.
 
     Attributes:
         days: How many days back, and today.
-        elapsed: How many of these the fleet has seen; a part of one for today.
+        elapsed: The number of these days since the fleet began; today counts in part.
         migrated: Jobs whose writers were let in to the copy.
         finished: Jobs whose Hive table was archived.
         reverted: Jobs whose copy was dropped.
@@ -339,7 +339,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Span:
-    """When something is to be expected.
+    """The days between which something is expected.
 
     Attributes:
         earliest: At the best pace that the last weeks make likely.
@@ -354,15 +354,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When the rest is completed; paused jobs are left out, as nobody knows when they go on.
+    """When the remaining jobs are completed; without paused jobs, because it isn't known when they resume.
 
     Attributes:
-        to_migrate: Jobs that are to be switched yet.
-        to_finish: Jobs that are to be completed yet, the former among them.
+        to_migrate: Jobs that aren't switched yet.
+        to_finish: Jobs that aren't completed yet, with the former.
         left_out: Paused jobs.
         migrated: When the last is switched; None without a forecast, or when none is left.
         completed: When the last is completed; likewise.
-        words: All of it in a sentence or two.
+        words: The forecast in one or two sentences.
     """
 
     to_migrate: int
@@ -375,7 +375,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Day:
-    """How many jobs were in each `Phase` when a day of UTC ended."""
+    """How many jobs were in each `Phase` at the end of a day in UTC."""
 
     day: date
     new: int
@@ -394,7 +394,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Figures:
-    """How far a fleet is.
+    """The figures of a fleet.
 
     Attributes:
         at: When the queue was read.
@@ -406,11 +406,11 @@ class Figures:
         schemas: The schemas with most jobs that aren't completed, then the rest in one row.
         waves: The waves by their names.
         pauses: Paused jobs by reason, most first.
-        stuck_causes: Stuck jobs by what is wrong, most first.
+        stuck_causes: Stuck jobs by their trouble, most first.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
-        paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
-        runs: What each worker did in the last seven days, the latest first; at most `LATEST_RUNS`.
-        pace: What moved in the last 7 and the last 28 days.
+        paused_jobs: Paused jobs, the longest first; at most `LISTED`, without reverted ones.
+        runs: The changes of each worker in the last seven days, the latest first; at most `LATEST_RUNS`.
+        pace: The jobs that moved in the last 7 and the last 28 days.
         days: The phases day by day; the last is today, as it is now.
     """
 

@@ -24,7 +24,7 @@ from tableferry.fleet.reports.figures import (
 from tableferry.fleet.reports.labels import day, tables
 
 WINDOWS = (7, 28)
-"""Over how many days the pace is taken."""
+"""The numbers of days over which the pace is computed."""
 
 MILESTONES: Mapping[Milestone, str] = {MIGRATED: "migrated", ARCHIVED: "finished", REVERTED: "reverted"}
 """The milestones that the pace counts, by its fields."""
@@ -64,7 +64,7 @@ def _pace(reached: Sequence[Sequence[Any]], days: int, began: date | None, now: 
 
 
 def forecast(waiting: Sequence[WaitingJobs], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
-    """Return when the jobs that run are completed, without those being reverted, if the pace stays as it was.
+    """Return when the running jobs are completed at the same pace, without jobs being reverted.
 
     The pace has the longest window last; paused jobs are left out.
     """
@@ -101,7 +101,7 @@ def _completed(
     pace: Sequence[Pace],
     today: date,
 ) -> Span | None:
-    """The last one waits for its probation's end, and no archive is to lie about that nobody makes."""
+    """The last job is completed after its probation, and overdue archives only at the pace of archives."""
     ends = [_ends(group, today) for group in probation]
     span = Span(today, today, today)
     if overdue := sum(group.jobs for group, end in zip(probation, ends, strict=True) if end < today):
@@ -134,7 +134,7 @@ def _ends(group: WaitingJobs, today: date) -> date:
 
 
 def _at_pace(jobs: int, pace: Sequence[Pace], moved: Callable[[Pace], int], today: date) -> Span | None:
-    """Take the pace of each window, more or less the square root that a count varies by."""
+    """Compute with the pace of each window, plus or minus the square root by which a count varies."""
     counts = [(moved(window), window.elapsed) for window in pace]
     expected = _day_of(jobs, counts[-1][0] / counts[-1][1], today)
     earliest = _day_of(jobs, max((count + sqrt(count)) / days for count, days in counts), today)
@@ -158,7 +158,7 @@ def _words(
 ) -> str:
     window = pace[-1].days
     if not to_finish:
-        return "Nothing is left to do but what is paused or on its way back."
+        return "No table is left to complete, except paused ones and ones that are being reverted."
     if to_migrate and migrated is None:
         if pace[-1].migrated:
             return (
@@ -166,7 +166,7 @@ def _words(
                 f"takes {_TOO_LONG}."
             )
         return (
-            f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} to go."
+            f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} remain."
         )
     sentences = []
     if migrated is not None:
@@ -176,8 +176,8 @@ def _words(
         sentences.append(f"With probation, {whose} should be completed {_when(completed)}.")
     elif pace[-1].finished:
         sentences.append(
-            f"No forecast of the end: at the pace of the last {window} days, archiving those whose probation "
-            f"is over takes {_TOO_LONG}."
+            f"No forecast of the end: at the pace of the last {window} days, archiving the tables whose "
+            f"probation is over takes {_TOO_LONG}."
         )
     else:
         sentences.append(

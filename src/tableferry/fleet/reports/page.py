@@ -1,4 +1,4 @@
-"""The figures as one HTML page that asks nothing of any other: for a browser, a phone, a mail, or paper."""
+"""The figures as one HTML page that loads nothing: for a browser, a phone, an e-mail, or paper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ templates.filters["size"] = size
 
 
 _SEARCH = files("tableferry.fleet.reports").joinpath("templates/search.js").read_text(encoding="utf-8")
-# The only script that the page lets a browser run.
+# A browser runs no other script.
 _SEARCH_HASH = "sha256-" + b64encode(hashlib.sha256(_SEARCH.encode()).digest()).decode()
 
 

@@ -79,7 +79,7 @@ COUNTS: Mapping[str, ColumnElement[int]] = {
     "bytes": func.coalesce(func.sum(_c.table_bytes), 0),
     "bytes_moved": func.coalesce(func.sum(case((_MOVED, _c.table_bytes))), 0),
 }
-"""What is counted of a group of jobs, archived ones among them, by the figures' fields."""
+"""The counts of a group of jobs, with archived ones, by the fields of the figures."""
 
 
 def counts(names: Iterable[str], *keys: ColumnElement[Any]) -> Select[Any]:
@@ -219,7 +219,7 @@ def milestones(names: Mapping[Milestone, str], since: date | None = None) -> Sel
 
 def changes(names: Mapping[Phase, str]) -> Select[Any]:
     """Count jobs that entered a phase, less those that left it, by day: day, the phase's name, jobs."""
-    # Whole schemas are added at once: of 100,000 jobs there are some hundred times, in an index.
+    # Whole schemas are added together: 100,000 jobs have some hundred times, in an index.
     times = select(_c.created_at.label("at"), func.count().label("jobs")).group_by(_c.created_at).subquery()
     # Each move adds its jobs to the state after it, and takes them from the state before.
     signs = union_all(

@@ -48,7 +48,7 @@ LISTED = 100
 """How many stuck and how many paused jobs are listed by name."""
 
 TOP = 15
-"""How many owners, and how many schemas, have a row of their own."""
+"""How many owners, and how many schemas, have a separate row."""
 
 LATEST_RUNS = 20
 """How many workers that made changes recently are listed."""
@@ -288,8 +288,8 @@ def _due(waiting: Sequence[WaitingJobs], waves: Iterable[Wave], today: date) -> 
     ]
     on_probation = (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     second = [group for group in waiting if (group.state, group.desired_state) == on_probation]
-    letters = sum(group.jobs for group in (*first, *second) if group.notified is None)
-    return Due(*_by_day(migrations, today), *_by_day(archives, today), letters)
+    notifications = sum(group.jobs for group in (*first, *second) if group.notified is None)
+    return Due(*_by_day(migrations, today), *_by_day(archives, today), notifications)
 
 
 def _by_day(due: Iterable[tuple[date | None, int]], today: date) -> tuple[int, int, int]:

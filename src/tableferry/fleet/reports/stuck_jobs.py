@@ -87,32 +87,32 @@ def rules(ago: Ago, rest: timedelta) -> tuple[Rule, ...]:
     return (
         Rule(
             Trouble.SHADOW_BEHIND,
-            "the Hive copy isn't kept in step",
+            "the Hive copy isn't up to date",
             or_(copying_broke_off, never_copied),
             case((_c.shadow_status.is_not(None), _c.last_updated_time), else_=_c.comm_level2_date),
         ),
         Rule(
             Trouble.CLAIM_LAPSED,
-            "worker {claimed_by} claimed it and gives no sign of life",
+            "the claim of worker {claimed_by} has lapsed",
             and_(_c.claimed_by.is_not(None), _c.lease_until < ago(timedelta(0))),
             _c.lease_until,
         ),
         Rule(
             Trouble.NOT_MOVING,
-            "writes are blocked, and no run goes on with it",
+            "writes are blocked, and no run continues it",
             and_(unclaimed, _c.state.in_(_WRITES_BLOCKED), ago(rest) > _CHANGED_AT),
             _CHANGED_AT,
         ),
         Rule(
             Trouble.NOT_MOVING,
-            "its migration has started, and no run goes on with it",
+            "its migration has started, and no run continues it",
             # The rights of its writers may be taken already.
             and_(unclaimed, _c.state == State.READY.value, _c.in_process.is_(True), started < ago(rest)),
             started,
         ),
         Rule(
             Trouble.NOT_MOVING,
-            "asked for, and no run took it up",
+            "an archive or a revert is requested, and no run performs it",
             # Modes may run once a day.
             and_(
                 unclaimed,
@@ -125,7 +125,7 @@ def rules(ago: Ago, rest: timedelta) -> tuple[Rule, ...]:
         ),
         Rule(
             Trouble.NOTIFICATION_NOT_SENT,
-            "its letter of level {level} was recorded and not sent",
+            "its notification of level {level} was recorded and not sent",
             _LEVEL.is_not(None),
             _RECORDED_AT,
         ),
