@@ -55,7 +55,14 @@ WALK = {
     State.HIVE_PRIMARY,
 }
 ENDS = {State.HIVE_DROPPED, State.ICEBERG_DROPPED}
-OWNERS = ["ann@example.com", "bob@example.com", 'ü"\\@example.com', "x" * 130 + "1@example.com", "x" * 130]
+OWNERS = [
+    "ann@example.com",
+    "Ann@example.com",
+    'ü"\\@example.com',
+    'u"\\@example.com',
+    "x" * 400 + "1@example.com",
+    "x" * 400,
+]
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,10 @@ _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
     elements_of: {
         (): "LATERAL explode(from_json({0}, 'array<string>'))",
         ("sqlite",): "json_each({0})",
-        _MYSQL: "JSON_TABLE({0}, '$[*]' COLUMNS (value VARCHAR(320) PATH '$'))",
+        # The connection's collation takes é for e and A for a.
+        _MYSQL: (
+            "JSON_TABLE({0}, '$[*]' COLUMNS (value TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$'))"
+        ),
         ("postgresql",): "LATERAL (SELECT json_array_elements_text(CAST({0} AS JSON)) AS value)",
     },
     utc_now: {
