@@ -34,11 +34,11 @@ from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.job_run import JobRun, run_job
 from tableferry.fleet.modes.performer import WrittenSince
+from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing, old_name, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName

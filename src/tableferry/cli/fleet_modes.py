@@ -28,7 +28,7 @@ from tableferry.cli.fleet_options import (
 )
 from tableferry.cli.fleet_reports import job_data, notification_lines, report_lines
 from tableferry.cli.options import Warehouse
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.spark import session
 
 if TYPE_CHECKING:

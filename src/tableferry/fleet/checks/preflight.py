@@ -13,11 +13,11 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
 from tableferry.fleet.checks.preflight_findings import INTEGERS, PreflightFacts, findings, remarks
 from tableferry.fleet.hive_copy.table import HiveCopy, scratch_name
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.late_files import suspended_runs
-from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.warehouse import delta, existing, file_schemas, footers, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import listing

@@ -10,8 +10,8 @@ from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.hive_copy.table import PURGE
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
-from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
 from tableferry.fleet.warehouse.hive_table import HiveTable, paths_of, stored_types
 from tableferry.formats.hive.locations import below, is_hidden, split

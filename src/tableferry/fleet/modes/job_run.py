@@ -26,10 +26,10 @@ from tableferry.fleet.modes.hand_change_stops import (
     stopping_at_lost_metadata,
 )
 from tableferry.fleet.modes.performer import Stopped, WrittenSince, perform
+from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost, lost
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared import Prepared

@@ -18,13 +18,13 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.commands import command
 from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.record import Rewrite
 from tableferry.fleet.late_files import suspended_runs
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.late_files.settlement import WrittenLate, check
-from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.shadow_runs.trial import try_shadow
 from tableferry.fleet.warehouse import (

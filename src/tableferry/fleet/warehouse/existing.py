@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_table import SOURCE, HiveTable

@@ -1,4 +1,4 @@
-"""How the figures are put into words, the same in the terminal and on the page."""
+"""The words of the figures in the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 
 from tableferry.amounts import counted, first_of, size
 from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck, StuckCount, WaveCount
+from tableferry.fleet.reports.figures import Due, Figures, Phase, Stuck, StuckCount, WaveCount
 
 
 def tables(count: int) -> str:
@@ -26,7 +26,7 @@ def moment(value: datetime) -> str:
 
 
 def age(since: datetime, now: datetime) -> str:
-    """Say how long ago something was, in its largest unit."""
+    """Return how long ago a time is, in its largest unit."""
     passed = max(now - since, timedelta(0))
     if passed.days:
         return counted(passed.days, "day")
@@ -35,12 +35,12 @@ def age(since: datetime, now: datetime) -> str:
 
 
 def people(owners: tuple[str, ...]) -> str:
-    """Name a table's owners: one, and how many more."""
-    return first_of(owners, most=1) or "nobody"
+    """Return a table's owners: one, and the number of others."""
+    return first_of(owners, most=1) or "no owner"
 
 
 def headline(figures: Figures) -> str:
-    """Say how far the fleet is."""
+    """Return how many tables are completed."""
     if not figures.total:
         return "There is no table in the queue yet: tableferry fleet add TABLE…"
     return (
@@ -49,7 +49,7 @@ def headline(figures: Figures) -> str:
 
 
 def percent(figures: Figures) -> str:
-    """Say which part is completed; 100 only for all of them, and 0 only for none."""
+    """Return the share of completed tables; 100 only for all of them, and 0 only for none."""
     completed = figures.in_phase(Phase.COMPLETED)
     share = 100 * completed / figures.total if figures.total else 0.0
     if 0 < completed < figures.total:
@@ -58,34 +58,34 @@ def percent(figures: Figures) -> str:
 
 
 def rate(per_day: float) -> str:
-    """Write how many a day, as exactly as it is known."""
+    """Return a number per day, as exactly as it is known."""
     return f"{per_day:,.0f}" if per_day >= 100 else f"{per_day:,.1f}"
 
 
 def stuck_headline(figures: Figures) -> str:
-    """Say how many are stuck."""
+    """Return how many tables are stuck."""
     if not figures.stuck_total:
         return "No table is stuck"
     return f"{tables(figures.stuck_total)} {'is' if figures.stuck_total == 1 else 'are'} stuck"
 
 
 def why(stuck: Stuck | StuckCount) -> str:
-    """Say what's wrong, with a capital."""
+    """Return the trouble, with a capital."""
     return stuck.words[0].upper() + stuck.words[1:]
 
 
 def commands(cause: StuckCount) -> str:
-    """Say what frees the jobs of one cause."""
+    """Return the commands that resolve one cause."""
     return first_of(cause.commands, most=3)
 
 
 def wave_status(wave: Wave) -> str:
-    """Say whether a wave runs, and why not."""
+    """Return a wave's status and its reason."""
     return f"{wave.status}: {wave.reason}" if wave.reason else wave.status.value
 
 
 def limits(wave: Wave) -> str:
-    """Say what bounds a wave."""
+    """Return the limits of a wave."""
     bounds = [
         f"{counted(wave.tables_at_once, 'table')} at once" if wave.tables_at_once is not None else "",
         f"{size(wave.bytes_an_hour)} an hour" if wave.bytes_an_hour is not None else "",
@@ -96,12 +96,12 @@ def limits(wave: Wave) -> str:
 
 
 def moved(wave: WaveCount) -> str:
-    """Say how much of a wave's tables is moved, where their sizes are known."""
+    """Return how much of a wave's tables is moved, where their sizes are known."""
     return f"{size(wave.bytes_moved)} of {size(wave.bytes)}" if wave.bytes else "unknown"
 
 
 def due(figures: Due) -> list[tuple[str, int, int, int]]:
-    """Return what is due, as rows: what, overdue, today, within 7 days."""
+    """Return due tables, as rows: the kind, overdue, today, within 7 days."""
     return [
         ("To migrate", figures.migrations_overdue, figures.migrations_today, figures.migrations_week),
         ("To archive", figures.archives_overdue, figures.archives_today, figures.archives_week),

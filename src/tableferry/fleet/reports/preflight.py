@@ -1,4 +1,4 @@
-"""What was found out of tables before their migration: as text, as a page, and as rows for a spreadsheet."""
+"""The report of a preflight: as text, as a page, and as rows for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -8,45 +8,71 @@ from io import StringIO
 from typing import NamedTuple
 
 from tableferry.amounts import counted, duration, first_of, size
-from tableferry.fleet.reports import Preflight
-from tableferry.fleet.status.causes import causes
-from tableferry.fleet.status.page import templates
+from tableferry.errors.catalogue import conditions, fill
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
+from tableferry.fleet.jobs.job import PauseReason
+from tableferry.fleet.jobs.pauses import remedy_of
+from tableferry.fleet.reports.page import templates
+from tableferry.spark.tables import TableName
 
 templates.filters["duration"] = duration
 
-# A page with more is too long to be read; the rows for a spreadsheet have all.
+# A longer page isn't read; the rows for a spreadsheet have all tables.
 _SHOWN = 500
 _SHOWN_OF_A_CAUSE = 50
 # More tables of one cause would hide the next cause.
 _UNFOLDED = 5
 
 
+class Cause(NamedTuple):
+    """A reason that stops migrations, with its tables and the finding of each."""
+
+    reason: PauseReason
+    what: str
+    remedy: str
+    stopped: Sequence[tuple[TableName, PauseFinding]]
+
+
+def causes(preflights: Sequence[Preflight]) -> list[Cause]:
+    """Return the reasons that stop migrations, the reason of most tables first."""
+    stopped: dict[PauseReason, list[tuple[TableName, PauseFinding]]] = {}
+    for preflight in preflights:
+        for finding in preflight.findings:
+            stopped.setdefault(finding.reason, []).append((preflight.table, finding))
+    found = [Cause(reason, _problem(reason), remedy_of(reason), tables) for reason, tables in stopped.items()]
+    return sorted(found, key=lambda cause: -len(cause.stopped))
+
+
+def _problem(reason: PauseReason) -> str:
+    return fill(conditions()[reason].message, {"table": "The table"}).removesuffix(".")
+
+
 class Kinds(NamedTuple):
-    """The tables of one format that are to become another.
+    """The tables of one old and one new format.
 
     Attributes:
-        ready: How many of them can be migrated as they are.
-        looked_at: Of how many the files were looked at: the sizes are of these.
-        seconds: How long their writers wait together; None if that isn't known.
+        ready: The number of tables that can be migrated as they are.
+        measured: The number of tables whose files were read: the sizes are of these.
+        seconds: The time for which their writers wait in total; None if it isn't known.
     """
 
     stored_as: str
     becomes: str
     tables: int
     ready: int
-    looked_at: int
+    measured: int
     files: int
     bytes: int
     seconds: float | None
 
 
 class Rewriting(NamedTuple):
-    """What is rewritten.
+    """The tables whose rows are rewritten.
 
     Attributes:
-        tables: How many tables.
-        bytes: How large they are together.
-        seconds: How long that takes, one after the other; None if that isn't known.
+        tables: The number of tables.
+        bytes: Their total size.
+        seconds: The time that it takes, one table after the other; None if it isn't known.
     """
 
     tables: int
@@ -55,7 +81,7 @@ class Rewriting(NamedTuple):
 
 
 def headline(preflights: Sequence[Preflight]) -> str:
-    """Say in a line how it stands."""
+    """Return how many tables can be migrated, in one line."""
     tables = counted(len(preflights), "table")
     stopped = sum(bool(preflight.findings) for preflight in preflights)
     if stopped:
@@ -64,7 +90,7 @@ def headline(preflights: Sequence[Preflight]) -> str:
 
 
 def preflight_lines(preflights: Sequence[Preflight]) -> Iterator[str]:
-    """Say it for a terminal: each table with what would stop it, then what to know, causes, how it stands."""
+    """Yield the lines for a terminal: tables with their findings, then remarks, causes and the headline."""
     for preflight in preflights:
         yield f"{preflight.table}: {_described(preflight)}"
         yield from (f"  {finding.reason.value}: {finding.text}" for finding in preflight.findings)
@@ -78,7 +104,7 @@ def preflight_lines(preflights: Sequence[Preflight]) -> Iterator[str]:
     if rewritten := rewriting(preflights):
         are = "is" if rewritten.tables == 1 else "are"
         how_long = (
-            "; how long is known after the first"
+            "; the duration is known after the first"
             if rewritten.seconds is None
             else f", which takes about {duration(rewritten.seconds)}"
         )
@@ -87,7 +113,7 @@ def preflight_lines(preflights: Sequence[Preflight]) -> Iterator[str]:
 
 
 def rewriting(preflights: Sequence[Preflight]) -> Rewriting | None:
-    """Return how much is rewritten of the tables that can be migrated; None if nothing is."""
+    """Return the tables that can be migrated and are rewritten; None without such tables."""
     tables = [each for each in preflights if each.rewritten and not each.findings]
     took = [each.rewrite_seconds for each in tables if each.rewrite_seconds is not None]
     size = sum(each.bytes or 0 for each in tables)
@@ -95,7 +121,7 @@ def rewriting(preflights: Sequence[Preflight]) -> Rewriting | None:
 
 
 def remarks(preflights: Sequence[Preflight]) -> list[tuple[str, str]]:
-    """Return each remark with the tables that it's about."""
+    """Return each remark with its tables."""
     about: dict[str, list[str]] = {}
     for preflight in preflights:
         for text in preflight.remarks:
@@ -104,7 +130,7 @@ def remarks(preflights: Sequence[Preflight]) -> list[tuple[str, str]]:
 
 
 def kinds(preflights: Sequence[Preflight]) -> list[Kinds]:
-    """Return how many tables of each format are to become what, and how large they are, largest first."""
+    """Return the tables by their old and new format, the largest first."""
     groups: dict[tuple[str, str], list[Preflight]] = {}
     for preflight in preflights:
         key = (preflight.stored_as or "not known", preflight.format.value.capitalize())
@@ -113,14 +139,14 @@ def kinds(preflights: Sequence[Preflight]) -> list[Kinds]:
 
 
 def _kind(stored_as: str, becomes: str, group: Sequence[Preflight]) -> Kinds:
-    looked_at = [preflight for preflight in group if preflight.files is not None]
-    waits = [each.blocked_seconds for each in looked_at if each.blocked_seconds is not None]
+    measured = [preflight for preflight in group if preflight.files is not None]
+    waits = [each.blocked_seconds for each in measured if each.blocked_seconds is not None]
     return Kinds(
         stored_as,
         becomes,
         len(group),
         sum(not preflight.findings for preflight in group),
-        len(looked_at),
+        len(measured),
         sum(preflight.files or 0 for preflight in group),
         sum(preflight.bytes or 0 for preflight in group),
         sum(waits) if waits else None,
@@ -128,7 +154,7 @@ def _kind(stored_as: str, becomes: str, group: Sequence[Preflight]) -> Kinds:
 
 
 def preflight_page(preflights: Sequence[Preflight]) -> str:
-    """Return it as one HTML page that asks nothing of any other; of many tables it shows the largest."""
+    """Return the report as one HTML page that loads nothing; of many tables it shows the largest."""
     formats = kinds(preflights)
     waits = [each.seconds for each in formats if each.seconds is not None]
     return templates.get_template("preflight.html").render(
@@ -155,7 +181,7 @@ _COLUMNS = (
 
 
 def preflight_csv(preflights: Sequence[Preflight]) -> str:
-    """Return it as CSV with a header, a row for each table; what isn't known is empty."""
+    """Return the report as CSV with a header and a row for each table; unknown values are empty."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)

@@ -1,4 +1,4 @@
-"""The figures as one HTML page that asks nothing of any other: for a browser, a phone, a mail, or paper."""
+"""The figures as one HTML page that loads nothing: for a browser, a phone, an e-mail, or paper."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tableferry.amounts import size
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.charts import STACK, burn_down, over_time
-from tableferry.fleet.status.figures import PHASE_WORDS, Figures, Phase
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.charts import STACK, burn_down, over_time
+from tableferry.fleet.reports.figures import PHASE_WORDS, Figures, Phase
 
 templates = Environment(
-    loader=PackageLoader("tableferry.fleet.status"),
+    loader=PackageLoader("tableferry.fleet.reports"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -27,14 +27,14 @@ templates.filters["number"] = "{:,}".format
 templates.filters["size"] = size
 
 
-_SEARCH = files("tableferry.fleet.status").joinpath("templates/search.js").read_text(encoding="utf-8")
-# The only script that the page lets a browser run.
+_SEARCH = files("tableferry.fleet.reports").joinpath("templates/search.js").read_text(encoding="utf-8")
+# A browser runs no other script.
 _SEARCH_HASH = "sha256-" + b64encode(hashlib.sha256(_SEARCH.encode()).digest()).decode()
 
 
 def _breakable(text: object, after: str = "._") -> Markup:
-    """Let a long name break after some characters."""
-    pieces = re.split(f"(?<=[{after}])", str(text))
+    """Let a long name break after some characters, but not within a number."""
+    pieces = re.split(rf"(?<=[{after}])(?![\d\s]|$)", str(text))
     return Markup("<wbr>").join(escape(piece) for piece in pieces)
 
 

@@ -1,24 +1,21 @@
-"""How far a fleet is, as frozen figures: what `fleet status` prints, writes as JSON and draws.
-
-The figures are computed from a few aggregates of the queue, so 100,000 jobs cost no more than their groups.
-"""
+"""The figures of a fleet: `fleet status` prints them, writes them as JSON and draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from tableferry.fleet.jobs.job import State, TargetFormat, Trouble
+from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.reports import Run
 from tableferry.spark.tables import TableName
 
 
 class Phase(StrEnum):
-    """A part of the migration, as people speak of it; in the order in which jobs reach it."""
+    """A part of the migration, as people name it; in the order in which jobs reach it."""
 
     NEW = "new"
     READY = "ready"
@@ -45,7 +42,7 @@ PHASES: Mapping[State, Phase] = {
 
 STATE_WORDS: Mapping[State, str] = {
     State.UNDEFINED: "new, not ready yet",
-    State.READY: "waiting for its letter and its day",
+    State.READY: "waiting for its notification and its day",
     State.WRITES_BLOCKED: "writes blocked",
     State.ICEBERG_READY: "copy made",
     State.ICEBERG_PRIMARY: "names swapped",
@@ -67,7 +64,11 @@ PHASE_WORDS: Mapping[Phase, str] = {
 }
 
 TO_DO = (Phase.NEW, Phase.READY, Phase.MIGRATING)
-"""The phases of jobs that are to be migrated yet."""
+"""The phases of jobs that aren't migrated yet."""
+
+
+AGES = (1, 7, 30, 90)
+"""The ages in days at which one column of `AgeCount` ends and the next begins."""
 
 
 class Milestone(NamedTuple):
@@ -112,7 +113,7 @@ class OwnerCount:
     """One owner's jobs; a job with two owners counts for each.
 
     Attributes:
-        owner: The owner; empty for jobs without one, None for all owners that have no row of their own.
+        owner: The owner; empty for jobs without one, None for all owners without a separate row.
         to_do: Not yet switched.
         reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
@@ -132,11 +133,11 @@ class SchemaCount:
     """One schema's jobs.
 
     Attributes:
-        schema: Its name, with its catalog; None for all schemas that have no row of their own.
+        schema: Its name, with its catalog; None for all schemas without a separate row.
         to_do: Not yet switched.
         reverted: Back on Hive, or being reverted.
         paused: Paused, wherever they are.
-        bytes: How large the tables are that a preprocessor has looked at.
+        bytes: The size of the tables that a preprocessor has measured.
     """
 
     schema: str | None
@@ -174,7 +175,7 @@ class PauseCount:
     """Paused jobs of one reason, by the code before its colon.
 
     Attributes:
-        remedy: What to do about it.
+        remedy: The user's next step.
     """
 
     reason: str
@@ -188,8 +189,8 @@ class StuckCount:
 
     Attributes:
         words: The cause for people.
-        since: Since when the one is stuck that is so longest.
-        commands: What frees those that are listed, what frees most of them first.
+        since: Since when the job is stuck that has been stuck longest.
+        commands: The commands that resolve the listed jobs, the command of most jobs first.
     """
 
     trouble: Trouble
@@ -214,8 +215,8 @@ class Stuck:
 
     Attributes:
         words: The trouble for people.
-        owners: Whom to ask.
-        command: What to run.
+        owners: The people to ask.
+        command: The command to run.
     """
 
     task_id: int
@@ -235,8 +236,8 @@ class PausedTable:
     Attributes:
         reason: Why, with details.
         since: When it last changed.
-        owners: Whom to ask.
-        command: What to run when its reason is gone.
+        owners: The people to ask.
+        command: The command to run after its reason is resolved.
     """
 
     task_id: int
@@ -249,10 +250,60 @@ class PausedTable:
 
 
 @dataclass(frozen=True)
-class Due:
-    """What the calendar asks for: announced jobs by their day, and those on probation by the day of its end.
+class Run:
+    """The changes that a worker, or a person who edited jobs, made in the last seven days.
 
-    Days are UTC's, and a week is today and the six days after it. What waits for a wave isn't due.
+    Attributes:
+        worker: The worker's or the person's name.
+        last: The time of the latest change of a job's state, pause or resume.
+        changes: The number of these changes.
+        pauses: The number of changes that paused a job.
+    """
+
+    worker: str
+    last: datetime
+    changes: int
+    pauses: int
+
+
+@dataclass(frozen=True)
+class WaitingJobs:
+    """Running jobs that aren't at an end and wait for the same day and wave.
+
+    Attributes:
+        wave: The wave that they are in, if any.
+        notified: The day of the second notification on probation, elsewhere of the first.
+    """
+
+    state: State
+    desired_state: State
+    wave: str | None
+    initial_gap_days: int
+    probation_gap_days: int
+    notified: date | None
+    jobs: int
+
+    @property
+    def is_reverting(self) -> bool:
+        """Whether they are being reverted."""
+        return (self.state, self.desired_state) in BACK
+
+    @property
+    def migration_begins(self) -> date | None:
+        """The first day on which they can be migrated; None before their notification."""
+        return None if self.notified is None else self.notified + timedelta(days=self.initial_gap_days)
+
+    @property
+    def probation_ends(self) -> date | None:
+        """The day on which their probation ends; None before their notification."""
+        return None if self.notified is None else self.notified + timedelta(days=self.probation_gap_days)
+
+
+@dataclass(frozen=True)
+class Due:
+    """Due jobs: announced ones by their day, and those on probation by the day of its end.
+
+    Days are in UTC, and a week is today and the six days after it. Jobs that wait for a wave aren't due.
     `letters` counts the jobs whose first or second notification may be sent now.
     """
 
@@ -267,11 +318,11 @@ class Due:
 
 @dataclass(frozen=True)
 class Pace:
-    """What moved lately.
+    """The jobs that moved recently.
 
     Attributes:
         days: How many days back, and today.
-        elapsed: How many of these the fleet has seen; a part of one for today.
+        elapsed: The number of these days since the fleet began; today counts in part.
         migrated: Jobs whose writers were let in to the copy.
         finished: Jobs whose Hive table was archived.
         reverted: Jobs whose copy was dropped.
@@ -288,7 +339,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Span:
-    """When something is to be expected.
+    """The days between which something is expected.
 
     Attributes:
         earliest: At the best pace that the last weeks make likely.
@@ -303,15 +354,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Forecast:
-    """When the rest is completed; paused jobs are left out, as nobody knows when they go on.
+    """When the remaining jobs are completed; without paused jobs, because it isn't known when they resume.
 
     Attributes:
-        to_migrate: Jobs that are to be switched yet.
-        to_finish: Jobs that are to be completed yet, the former among them.
+        to_migrate: Jobs that aren't switched yet.
+        to_finish: Jobs that aren't completed yet, with the former.
         left_out: Paused jobs.
         migrated: When the last is switched; None without a forecast, or when none is left.
         completed: When the last is completed; likewise.
-        words: All of it in a sentence or two.
+        words: The forecast in one or two sentences.
     """
 
     to_migrate: int
@@ -324,7 +375,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Day:
-    """How many jobs were in each `Phase` when a day of UTC ended."""
+    """How many jobs were in each `Phase` at the end of a day in UTC."""
 
     day: date
     new: int
@@ -343,7 +394,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Figures:
-    """How far a fleet is.
+    """The figures of a fleet.
 
     Attributes:
         at: When the queue was read.
@@ -355,11 +406,11 @@ class Figures:
         schemas: The schemas with most jobs that aren't completed, then the rest in one row.
         waves: The waves by their names.
         pauses: Paused jobs by reason, most first.
-        stuck_causes: Stuck jobs by what is wrong, most first.
+        stuck_causes: Stuck jobs by their trouble, most first.
         stuck: Jobs that should move and don't, the longest first; at most `LISTED`.
-        paused_jobs: Paused jobs, the longest first; at most `LISTED`, and those that will never migrate last.
-        runs: What each worker did in the last seven days, the latest first; at most `LATEST_RUNS`.
-        pace: What moved in the last 7 and the last 28 days.
+        paused_jobs: Paused jobs, the longest first; at most `LISTED`, without reverted ones.
+        runs: The changes of each worker in the last seven days, the latest first; at most `LATEST_RUNS`.
+        pace: The jobs that moved in the last 7 and the last 28 days.
         days: The phases day by day; the last is today, as it is now.
     """
 

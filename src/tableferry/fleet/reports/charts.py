@@ -1,6 +1,6 @@
 """The two charts of the page, as paths on a canvas of 1000 by 1000 and places in percent.
 
-The canvas is stretched to its place, so the words beside it are HTML that keeps its size on a phone.
+The canvas is stretched, so the words beside it are HTML, which keeps its size on a phone.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from math import floor, log10
 
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import PHASE_WORDS, Day, Figures, Phase
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.figures import PHASE_WORDS, Day, Figures, Phase
 
 _SIZE = 1000.0
 
-# From the bottom up: what is done carries what is to do.
+# From the bottom up: completed tables first.
 STACK = (
     Phase.COMPLETED,
     Phase.PROBATION,
@@ -35,7 +35,7 @@ class Tick:
 
     Attributes:
         at: Its place in percent, from the left or the top.
-        minor: Left out where there is little room.
+        minor: Whether it is left out on a small screen.
     """
 
     at: float
@@ -50,8 +50,8 @@ class Shape:
     Attributes:
         key: Its class, for its colour.
         path: Its outline, as SVG writes it.
-        jobs: Where it is now.
-        label: Where its name stands in percent from the top; None where it is too thin for one.
+        jobs: Its value today.
+        label: The place of its name in percent from the top; None if the shape is too thin for one.
     """
 
     key: str
@@ -66,7 +66,7 @@ class Chart:
     """A chart, with the marks of its days across and of its numbers up.
 
     Attributes:
-        shapes: What it shows, the topmost first.
+        shapes: The lines or areas, the topmost first.
         now: Where today is, in percent from the left.
         summary: The same in words.
     """
@@ -115,7 +115,7 @@ def over_time(figures: Figures) -> Chart | None:
 
 
 def burn_down(figures: Figures) -> Chart | None:
-    """Draw what isn't switched and what isn't completed yet, and on to the forecast; None without a day."""
+    """Draw the tables that aren't switched and aren't completed yet, and the forecast; None without a day."""
     days = figures.days
     if not days:
         return None
@@ -155,7 +155,7 @@ def _counts(day: Day) -> dict[Phase, int]:
 
 
 def _range(days: Sequence[Day]) -> tuple[date, date]:
-    """One day alone is drawn as wide as two."""
+    """Return the first and the last day; a single day is drawn as wide as two."""
     return days[0].day, max(days[-1].day, days[0].day + timedelta(days=1))
 
 
@@ -177,13 +177,13 @@ def _path(points: Iterable[_Point]) -> str:
 
 
 def _step(top: int) -> int:
-    """The distance of marks, a 1, 2 or 5 with noughts, of which at most five reach the top."""
+    """Return the distance of marks: 1, 2 or 5 times a power of ten, with at most five marks up to the top."""
     power = int(10 ** max(0, floor(log10(top / 5))))
     return next(power * digit for digit in (1, 2, 5, 10) if power * digit * 5 >= top)
 
 
 def _top(most: int) -> int:
-    """Where the axis ends: at the first mark that nothing goes above."""
+    """Return the end of the axis: the first mark that no value exceeds."""
     most = max(most, 1)
     step = _step(most)
     return -(-most // step) * step
@@ -195,7 +195,7 @@ def _numbers_marked(top: int) -> tuple[Tick, ...]:
 
 
 def _days_marked(first: date, last: date) -> tuple[Tick, ...]:
-    """Mark up to five days, evenly; the year stands where it changes."""
+    """Mark up to five days, evenly; the first mark of a year has the year."""
     length = (last - first).days
     pieces = min(4, length)
     if pieces == 3:

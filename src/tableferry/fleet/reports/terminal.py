@@ -1,17 +1,19 @@
-"""The figures in a terminal: short, and what needs a person first."""
+"""The figures in a terminal, once or live: stuck and paused tables first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from tableferry import report
 from tableferry.amounts import size
 from tableferry.fleet.jobs.pauses import NOTHING_TO_DO
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.figures import (
     PHASES,
     Figures,
     OwnerCount,
@@ -26,7 +28,7 @@ _BAR = 60
 
 
 def as_text(figures: Figures) -> RenderableType:
-    """Return the figures as what a console prints and a live view shows."""
+    """Return the figures for a console or a live view."""
     return Group(*_parts(figures))
 
 
@@ -38,7 +40,7 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
     yield from _stuck(figures)
     yield from _paused(figures)
     yield from _table(
-        "Where they are",
+        "States",
         ("State", "Meaning", "Tables", "Paused"),
         [
             (count.state.value, count.words, count.jobs, count.paused or None)
@@ -50,7 +52,7 @@ def _parts(figures: Figures) -> Iterator[RenderableType]:
         "Owners",
         ("Owner", "To do", "On probation", "Completed", "Reverted", "Paused", "Tables"),
         [
-            _counts(owner.owner or "nobody", owner)
+            _counts(owner.owner or "no owner", owner)
             for owner in figures.owners[:_LISTED]
             if owner.owner is not None
         ],
@@ -112,7 +114,7 @@ def _stuck(figures: Figures) -> Iterator[RenderableType]:
     shown = figures.stuck[:_LISTED]
     yield from _table(
         labels.stuck_headline(figures),
-        ("What is wrong", "Tables", "For", "To run"),
+        ("Trouble", "Tables", "For", "Command"),
         [
             (
                 labels.why(cause),
@@ -126,7 +128,7 @@ def _stuck(figures: Figures) -> Iterator[RenderableType]:
     )
     yield from _table(
         "Stuck longest",
-        ("Table", "State", "What is wrong", "For", "Owner", "To run"),
+        ("Table", "State", "Trouble", "For", "Owner", "Command"),
         [
             (
                 stuck.table,
@@ -146,13 +148,13 @@ def _paused(figures: Figures) -> Iterator[RenderableType]:
     if figures.pauses:
         yield from _table(
             f"{figures.paused:,} paused",
-            ("Reason", "Tables", "What to do"),
+            ("Reason", "Tables", "Remedy"),
             [(pause.reason, pause.jobs, pause.remedy) for pause in figures.pauses],
         )
 
 
 def wave_table(waves: Sequence[WaveCount]) -> RenderableType:
-    """Return the waves as a table: what each is at, and what bounds it."""
+    """Return the waves as a table, with their counts and limits."""
     columns = (
         "Wave",
         "Status",
@@ -189,13 +191,13 @@ def _counts(name: str, counts: OwnerCount | SchemaCount | WaveCount) -> tuple[ob
 
 
 def _next(figures: Figures) -> Iterator[RenderableType]:
-    """Say what to run."""
+    """Yield the next commands."""
     commands = list(dict.fromkeys(stuck.command for stuck in figures.stuck))
-    commands += [paused.command for paused in figures.paused_jobs if _may_go_on(paused)][:1]
+    commands += [paused.command for paused in figures.paused_jobs if _can_resume(paused)][:1]
     if figures.due.migrations_overdue + figures.due.migrations_today:
         commands.append("tableferry fleet migrate")
     if figures.due.archives_overdue + figures.due.archives_today:
-        # One ends the probation, the other archives the Hive table.
+        # The first ends the probation, the second archives the Hive table.
         commands += ["tableferry fleet preprocess", "tableferry fleet migrate"]
     if any(count.jobs > count.paused for count in figures.states if PHASES[count.state] is Phase.NEW):
         commands.append("tableferry fleet preprocess")
@@ -207,8 +209,8 @@ def _next(figures: Figures) -> Iterator[RenderableType]:
         yield from (Text(f"  {command}") for command in dict.fromkeys(commands))
 
 
-def _may_go_on(paused: PausedTable) -> bool:
-    """Say whether there is a remedy for a paused job: a view stays paused."""
+def _can_resume(paused: PausedTable) -> bool:
+    """Return whether a paused job has a remedy: a view stays paused."""
     return paused.reason.partition(":")[0] not in NOTHING_TO_DO
 
 
@@ -223,3 +225,29 @@ def _table(
 def _more(count: int) -> Iterator[RenderableType]:
     if count > 0:
         yield Text(f"and {count:,} more: --output json or --html FILE lists them")
+
+
+def watch(
+    read: Callable[[], Figures],
+    console: Console,
+    *,
+    seconds: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show the figures again after each interval, until the user presses Ctrl-C.
+
+    Args:
+        read: Reads the figures.
+        console: The console.
+        seconds: The interval.
+        wait: Waits for a number of seconds.
+    """
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                figures = read()
+                footer = f"{labels.moment(figures.at)}, every {seconds:g} seconds; Ctrl-C ends it"
+                live.update(Group(as_text(figures), Text(), Text(footer, style="dim")), refresh=True)
+                wait(seconds)
+    except KeyboardInterrupt:
+        return

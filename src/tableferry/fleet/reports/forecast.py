@@ -1,13 +1,14 @@
-"""When the rest of a fleet is completed: from the last weeks' pace and the days that each job must wait."""
+"""Forecast when a fleet is completed, from its pace in the last weeks and the days that each job waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from math import ceil, sqrt
-from typing import TYPE_CHECKING
+from typing import Any
 
-from tableferry.fleet.status.figures import (
+from tableferry.fleet.reports.figures import (
     ARCHIVED,
     MIGRATED,
     PHASES,
@@ -18,50 +19,52 @@ from tableferry.fleet.status.figures import (
     Pace,
     Phase,
     Span,
+    WaitingJobs,
 )
-from tableferry.fleet.status.labels import day, tables
-
-if TYPE_CHECKING:
-    from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
+from tableferry.fleet.reports.labels import day, tables
 
 WINDOWS = (7, 28)
-"""Over how many days the pace is taken."""
+"""The numbers of days over which the pace is computed."""
+
+MILESTONES: Mapping[Milestone, str] = {MIGRATED: "migrated", ARCHIVED: "finished", REVERTED: "reverted"}
+"""The milestones that the pace counts, by its fields."""
 
 HORIZON = 3650
-"""Days ahead; what is farther away is no forecast."""
+"""How many days ahead a forecast reaches at most."""
 
 _TOO_LONG = "more than ten years"
 
 
-def paces(moved: Sequence[CountByMove], began: date | None, now: datetime) -> tuple[Pace, ...]:
-    """Return what moved in each of the windows that end now, since the fleet began with its first job."""
-    return tuple(_pace(moved, days, began, now) for days in WINDOWS)
+def paces(reached: Iterable[Sequence[Any]], began: date | None, now: datetime) -> tuple[Pace, ...]:
+    """Return the pace in each of the windows that end now, since the fleet began with its first job.
+
+    `reached` has a day, a milestone's name and a number of jobs in each row.
+    """
+    rows = list(reached)
+    return tuple(_pace(rows, days, began, now) for days in WINDOWS)
 
 
-def _pace(moved: Sequence[CountByMove], days: int, began: date | None, now: datetime) -> Pace:
+def _pace(reached: Sequence[Sequence[Any]], days: int, began: date | None, now: datetime) -> Pace:
     today = now.date()
     seen = min(days, (today - began).days) if began else days
     elapsed = max(1.0, seen + (now.hour * 60 + now.minute) / 1440)
-    recent = [move for move in moved if today - timedelta(days=days) <= move.day <= today]
-
-    def reached(milestone: Milestone) -> int:
-        state, was = milestone
-        return sum(move.jobs for move in recent if move.state is state and was in (None, move.was))
-
-    migrated, finished = reached(MIGRATED), reached(ARCHIVED)
+    moved = Counter[str]()
+    for on, name, jobs in reached:
+        moved[name] += int(jobs) if today - timedelta(days=days) <= on <= today else 0
+    migrated, finished = moved["migrated"], moved["finished"]
     return Pace(
         days,
         round(elapsed, 2),
         migrated,
         finished,
-        reached(REVERTED),
+        moved["reverted"],
         round(migrated / elapsed, 2),
         round(finished / elapsed, 2),
     )
 
 
-def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
-    """Return when the jobs that run are completed, without those being reverted, if the pace stays as it was.
+def forecast(waiting: Sequence[WaitingJobs], pace: Sequence[Pace], left_out: int, now: datetime) -> Forecast:
+    """Return when the running jobs are completed at the same pace, without jobs being reverted.
 
     The pace has the longest window last; paused jobs are left out.
     """
@@ -84,7 +87,7 @@ def forecast(waiting: Sequence[CountByWait], pace: Sequence[Pace], left_out: int
     )
 
 
-def _migrated(ahead: Sequence[CountByWait], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
+def _migrated(ahead: Sequence[WaitingJobs], jobs: int, pace: Sequence[Pace], today: date) -> Span | None:
     if not jobs:
         return None
     span = _at_pace(jobs, pace, lambda window: window.migrated, today)
@@ -92,13 +95,13 @@ def _migrated(ahead: Sequence[CountByWait], jobs: int, pace: Sequence[Pace], tod
 
 
 def _completed(
-    ahead: Sequence[CountByWait],
-    probation: Sequence[CountByWait],
+    ahead: Sequence[WaitingJobs],
+    probation: Sequence[WaitingJobs],
     migrated: Span | None,
     pace: Sequence[Pace],
     today: date,
 ) -> Span | None:
-    """The last one waits for its probation's end, and no archive is to lie about that nobody makes."""
+    """The last job is completed after its probation, and overdue archives only at the pace of archives."""
     ends = [_ends(group, today) for group in probation]
     span = Span(today, today, today)
     if overdue := sum(group.jobs for group, end in zip(probation, ends, strict=True) if end < today):
@@ -118,20 +121,20 @@ def _completed(
     return _not_before(max(ends, default=today), span)
 
 
-def _begins(group: CountByWait, today: date) -> date:
+def _begins(group: WaitingJobs, today: date) -> date:
     """The first day on which jobs can be migrated."""
     if PHASES[group.state] is Phase.MIGRATING:
         return today
     return max(today, group.migration_begins or today + timedelta(days=group.initial_gap_days))
 
 
-def _ends(group: CountByWait, today: date) -> date:
+def _ends(group: WaitingJobs, today: date) -> date:
     """The day on which the jobs' probation is over."""
     return group.probation_ends or today + timedelta(days=group.probation_gap_days)
 
 
 def _at_pace(jobs: int, pace: Sequence[Pace], moved: Callable[[Pace], int], today: date) -> Span | None:
-    """Take the pace of each window, more or less the square root that a count varies by."""
+    """Compute with the pace of each window, plus or minus the square root by which a count varies."""
     counts = [(moved(window), window.elapsed) for window in pace]
     expected = _day_of(jobs, counts[-1][0] / counts[-1][1], today)
     earliest = _day_of(jobs, max((count + sqrt(count)) / days for count, days in counts), today)
@@ -155,7 +158,7 @@ def _words(
 ) -> str:
     window = pace[-1].days
     if not to_finish:
-        return "Nothing is left to do but what is paused or on its way back."
+        return "No table is left to complete, except paused ones and ones that are being reverted."
     if to_migrate and migrated is None:
         if pace[-1].migrated:
             return (
@@ -163,7 +166,7 @@ def _words(
                 f"takes {_TOO_LONG}."
             )
         return (
-            f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} to go."
+            f"No forecast: no table was migrated in the last {window} days, and {tables(to_migrate)} remain."
         )
     sentences = []
     if migrated is not None:
@@ -173,8 +176,8 @@ def _words(
         sentences.append(f"With probation, {whose} should be completed {_when(completed)}.")
     elif pace[-1].finished:
         sentences.append(
-            f"No forecast of the end: at the pace of the last {window} days, archiving those whose probation "
-            f"is over takes {_TOO_LONG}."
+            f"No forecast of the end: at the pace of the last {window} days, archiving the tables whose "
+            f"probation is over takes {_TOO_LONG}."
         )
     else:
         sentences.append(
