@@ -18,7 +18,7 @@ from tests.spark.test_fleet_late import leave
 from tests.spark.test_fleet_preparing import Copying
 
 from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.warehouse import delta, dropping, far_log, hive, manifests, versions
+from tableferry.fleet.warehouse import delta, dropping, far_log, hive, iceberg_commit, versions
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
@@ -130,7 +130,7 @@ def test_files_come_into_iceberg_by_one_question_for_each(
     target = TableName((*source.parts[:-1], "t_iceberg"))
     ours.spark.sql(create_statement(table, warehouse.iceberg(target)))
     asked = len(weather.requests)
-    assert manifests.append(warehouse, target, Change(table, listed.partitions, listed.listing.read, {}))
+    assert iceberg_commit.append(warehouse, target, Change(table, listed.partitions, listed.listing.read, {}))
     bucket = lake.uri.removeprefix("s3://")
     about = [request for request in weather.requests[asked:] if "/t/day=" in request]
     assert sorted(about) == sorted(f"GET /{bucket}/{name}" for name in data_files(lake))

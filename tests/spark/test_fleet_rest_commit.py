@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, rest_catalog, soak
-from tests.spark.test_fleet_manifests import DDL, DIFFERENT, PARTITIONED, TABLE, said
+from tests.spark.test_fleet_iceberg_commit import DDL, DIFFERENT, PARTITIONED, TABLE, said
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import hive, iceberg, manifest_file, rest_commit
+from tableferry.fleet.warehouse import hive, iceberg, manifest, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended, Change
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
@@ -143,9 +143,9 @@ def test_what_cannot_be_written_from_here_is_left_to_spark(
     def refuse(*_: object) -> None:
         raise PermissionError("no writing here")
 
-    monkeypatch.setattr(manifest_file, "data_file", refuse)
+    monkeypatch.setattr(manifest, "data_file", refuse)
     assert append(warehouse, listed, list(listed.listing.read)) is None
-    assert "so that Spark adds its files: no writing here" in caplog.text
+    assert "so Spark adds its files: no writing here" in caplog.text
     assert said(warehouse, OURS) == []
 
 
@@ -165,5 +165,5 @@ def test_what_pyiceberg_does_not_reach_is_left_to_spark(
         assert append(warehouse, listed, list(listed.listing.read)) is None
     finally:
         spark.conf.set(key, str(address))
-    assert "127.0.0.1 isn't reached from here, so that Spark adds files there" in caplog.text
+    assert "this process doesn't reach 127.0.0.1, so Spark adds files there" in caplog.text
     assert said(warehouse, OURS) == []

@@ -12,7 +12,7 @@ import pytest
 from tableferry import verify
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, comparing, delta, iceberg, manifests, versions
+from tableferry.fleet.warehouse import asking, comparing, delta, iceberg, iceberg_commit, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended
 from tableferry.fleet.warehouse.eligibility import MADE_OF, HiveColumn, HiveTable
@@ -103,7 +103,7 @@ def test_a_copy_that_is_made_anew_or_was_changed_is_compared_as_a_whole(
     monkeypatch.setattr(iceberg, "_data_files", lambda *_: registered)
     monkeypatch.setattr(iceberg, "_map_spellings", lambda *_: "[]")
     monkeypatch.setattr(iceberg, "change_unchanged", lambda *_: statements.append("drop"))
-    monkeypatch.setattr(manifests, "append", lambda *_: Appended([], None, "9", "[]"))
+    monkeypatch.setattr(iceberg_commit, "append", lambda *_: Appended([], None, "9", "[]"))
     monkeypatch.setattr(versions, "current", lambda *_: "8")
     # A file that is gone was compared too, so that none is left to be compared.
     prepared = Prepared(made=UPDATED, compared=Compared("as it was read", ALL))

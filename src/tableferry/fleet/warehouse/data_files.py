@@ -1,4 +1,4 @@
-"""What Iceberg is told of a Hive table's Parquet files: their metrics, and the values of their partitions."""
+"""Iceberg's description of a Hive table's Parquet files: their metrics and the values of their partitions."""
 
 from __future__ import annotations
 
@@ -10,38 +10,49 @@ from typing import Any, NamedTuple, TypeAlias
 from tableferry.errors import Refused
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile
-from tableferry.fleet.warehouse.manifest_file import Entry, Value
 from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
-from tableferry.formats.parquet.iceberg_metrics import End, MetricsReader
+from tableferry.formats.parquet.iceberg_metrics import End, Metrics, MetricsReader
 from tableferry.spark.types import ColumnPath
 
-# Iceberg takes the metrics of so many columns unless a table says otherwise.
-_MOST_COLUMNS = 100
+# The default of `write.metadata.metrics.max-inferred-column-defaults`.
+_MAX_COLUMNS = 100
 _EPOCH = date(1970, 1, 1).toordinal()
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-# How many bits of a whole number aren't its sign.
+# The number of bits without the sign.
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
+Value: TypeAlias = int | str | None
+"""A partition's value as a manifest contains it; a date is the number of days since 1970."""
+
+
+class Entry(NamedTuple):
+    """A data file with its partition's values and its metrics."""
+
+    file: ListedFile
+    partition: tuple[Value, ...]
+    metrics: Metrics
+
+
 ReadEnds: TypeAlias = Callable[[Sequence[ListedFile]], Iterable[End]]
-"""Reads the metadata of Parquet files."""
+"""Reads the footers of Parquet files, in the files' order."""
 
 
 class Change(NamedTuple):
-    """What one commit is to do to an Iceberg table that is made of a Hive table.
+    """The changes of one commit to an Iceberg copy of a Hive table.
 
     Attributes:
         source: The Hive table.
         partitions: Its partitions.
-        added: Files that are added.
-        properties: Those that are set.
-        after: The snapshot that the table is at; nothing is done if it's at another.
-        gone: Files that it holds, and that are taken out first.
+        added: The files that are added.
+        properties: The table properties that are set.
+        after: The copy's expected snapshot; if it has another one, nothing is committed.
+        gone: The files that are removed before others are added.
     """
 
     source: HiveTable
@@ -53,14 +64,13 @@ class Change(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What a commit did.
+    """The result of a commit.
 
     Attributes:
-        samples: A file for each set of columns that files lack under the table's own names; None if nobody
-            knows.
-        since: The snapshot before the files were added, or None if there was none.
-        snapshot: The one that holds them.
-        mapping: The table's name mapping now.
+        samples: One file for each set of columns that files lack under the table's names; None if unknown.
+        since: The snapshot before the files were added; None if there was none.
+        snapshot: The snapshot with the files.
+        mapping: The table's name mapping after the commit, as JSON.
     """
 
     samples: list[str] | None
@@ -69,26 +79,26 @@ class Appended(NamedTuple):
     mapping: str
 
 
-def specs_of(change: Change) -> dict[Directory, str]:
-    """Return the partition that each directory holds; without partition columns that is an empty one."""
+def specs_by_directory(change: Change) -> dict[Directory, str]:
+    """Return each directory's partition; the partition of a table without partition columns is empty."""
     if not change.source.partition_columns:
         return {split(change.source.location): ""}
     return {split(partition.location): partition.spec for partition in change.partitions}
 
 
 class Leaf(NamedTuple):
-    """A field that holds values, and its type as Iceberg's JSON has it."""
+    """A field with values, and its type in Iceberg's JSON form."""
 
     id: int
     type: str
 
 
 Leaves: TypeAlias = Mapping[ColumnPath, Leaf]
-"""The leaves of an Iceberg schema, by their paths."""
+"""The fields with values of an Iceberg schema, by their paths."""
 
 
 def leaves_of(kind: Any, number: int = 0, path: ColumnPath = ()) -> Leaves:
-    """Return the leaves of an Iceberg schema, or of another type, in its JSON form."""
+    """Return the fields with values of an Iceberg schema, or of another type, in its JSON form."""
     match kind:
         case {"type": "struct", "fields": fields}:
             inner = [(field["name"], field["type"], field["id"]) for field in fields]
@@ -102,42 +112,40 @@ def leaves_of(kind: Any, number: int = 0, path: ColumnPath = ()) -> Leaves:
     return {path: leaf for some in found for path, leaf in some.items()}
 
 
-def are_measured(leaves: Leaves, properties: Iterable[str]) -> bool:
-    """Say whether the metrics of a table's columns are those that `entries_of` gives.
+def has_default_metrics(leaves: Leaves, properties: Iterable[str]) -> bool:
+    """Return whether `read_entries` reads the metrics that Iceberg would store for a table.
 
     Args:
-        leaves: Those of its columns.
-        properties: The names of its properties.
+        leaves: The table's fields with values.
+        properties: The names of the table's properties.
     """
-    # Iceberg takes those of nested fields after all others.
-    many = len(leaves) > _MOST_COLUMNS and any(len(path) > 1 for path in leaves)
+    # Iceberg counts nested fields after all others.
+    many = len(leaves) > _MAX_COLUMNS and any(len(path) > 1 for path in leaves)
     return not many and not any(key.startswith("write.metadata.metrics") for key in properties)
 
 
-def entries_of(
-    change: Change,
-    leaves: Leaves,
-    read: ReadEnds,
-) -> list[Entry] | None:
-    """Read the metrics of files that are added.
+def read_entries(change: Change, leaves: Leaves, read: ReadEnds) -> list[Entry] | None:
+    """Read the metrics of the files that a change adds.
 
     Args:
-        change: What adds them.
-        leaves: Those of the Iceberg table.
-        read: Reads files' metadata.
+        change: The change.
+        leaves: The fields with values of the Iceberg table.
+        read: Reads the files' footers.
 
     Returns:
-        None if one can't be read, or a partition's value can't be written.
+        None if a file can't be read, or Iceberg can't store a partition's value.
 
     Raises:
-        Refused: Iceberg would read other numbers than the file has.
+        Refused: Iceberg would read other numbers than the file contains.
     """
     source, files = change.source, change.added
-    values = {directory: values_of(source, spec) for directory, spec in specs_of(change).items()}
+    values = {
+        directory: partition_values(source, spec) for directory, spec in specs_by_directory(change).items()
+    }
     found = [values.get(file.directory) for file in files]
     if None in found:
         return None
-    reader, made = MetricsReader(_stored(source, leaves), _MOST_COLUMNS), []
+    reader, made = MetricsReader(_stored(source, leaves), _MAX_COLUMNS), []
     scales = {path: int(kind[1]) for path, leaf in leaves.items() if (kind := _DECIMAL.fullmatch(leaf.type))}
     for file, partition, end in zip(files, found, read(files), strict=True):
         metrics = reader.read(end)
@@ -157,21 +165,21 @@ def entries_of(
     return made
 
 
-def samples_of(source: HiveTable, entries: Iterable[Entry], leaves: Leaves) -> list[str]:
-    """Return a file for each set of columns that files lack under the table's own names, and spell so."""
+def sample_files(source: HiveTable, entries: Iterable[Entry], leaves: Leaves) -> list[str]:
+    """Return one file for each set of columns that files lack or spell differently than the table."""
     stored = frozenset(_stored(source, leaves).values())
     lacking = {(entry.metrics.lacks & stored, entry.metrics.respelled): entry.file.path for entry in entries}
     return sorted(path for (columns, _), path in lacking.items() if columns)
 
 
 def _stored(source: HiveTable, leaves: Leaves) -> dict[ColumnPath, int]:
-    """Return the leaves' ids without those of partition columns, which nobody reads from files."""
+    """Return the leaves' ids, without partition columns, whose values Iceberg doesn't read from files."""
     keys = {column.lower() for column in source.partition_columns}
     return {path: leaf.id for path, leaf in leaves.items() if path[0].lower() not in keys}
 
 
-def values_of(source: HiveTable, spec: str) -> tuple[Value, ...] | None:
-    """Return a partition's values in the order of its columns; None if one can't be written."""
+def partition_values(source: HiveTable, spec: str) -> tuple[Value, ...] | None:
+    """Return a partition's values in the order of its columns; None if Iceberg can't store one."""
     types = {column.name.lower(): column.type["name"] for column in source.columns}
     given = {name.lower(): value for name, value in split_spec(spec)}
     values: list[Value] = []
@@ -185,7 +193,7 @@ def values_of(source: HiveTable, spec: str) -> tuple[Value, ...] | None:
 
 
 def _value(text: str, kind: str) -> Value:
-    """Return a value as a manifest has it, dates as days since 1970; None if it isn't one of that type."""
+    """Return a value for a manifest, a date as days since 1970; None if it isn't a value of that type."""
     if kind in _BITS and _INTEGER.fullmatch(text):
         number = int(text)
         return number if -(1 << _BITS[kind]) <= number < 1 << _BITS[kind] else None

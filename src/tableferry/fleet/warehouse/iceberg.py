@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tableferry.errors import Refused
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, manifests, versions
+from tableferry.fleet.warehouse import asking, hive, iceberg_commit, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
@@ -91,7 +91,7 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
     snapshot, samples, mapping = NO_SNAPSHOT, None, None
     if registered != paths and paths:
         change = Change(table, listed.partitions, files, {MADE_OF: made_of})
-        appended = manifests.append(warehouse, target, change)
+        appended = iceberg_commit.append(warehouse, target, change)
         if appended is not None:
             samples, _, snapshot, mapping = appended
         else:
@@ -146,7 +146,7 @@ def _brought_up_to_date(
     files = sorted({file for file, _ in added})
     gone = before.holds - keep
     change = Change(table, listed.partitions, files, {MADE_OF: listed.digest}, before.snapshot, gone)
-    appended = manifests.append(warehouse, target, change)
+    appended = iceberg_commit.append(warehouse, target, change)
     if appended is None:
         return None
     mapping = _map_spellings(warehouse, table, target, appended.samples, appended.mapping)
@@ -215,7 +215,7 @@ def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> No
 
 
 def _add_files_measured(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
-    """Add files without the metrics that `manifests.append` leaves out too."""
+    """Add files without the metrics that `iceberg_commit.append` leaves out too."""
     modes = {f"write.metadata.metrics.column.{name}": mode for name, mode in metrics_modes(table)}
     if modes:
         _set(warehouse, target, modes)

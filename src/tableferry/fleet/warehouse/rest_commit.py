@@ -1,8 +1,7 @@
-"""Data files into an Iceberg table of a REST catalog, where Spark's driver isn't this process.
+"""Add Parquet files to an Iceberg table of a REST catalog through pyiceberg, without Java.
 
-A client of Spark Connect reaches no JVM, but a REST catalog takes anybody's commits: footers are read here,
-and pyiceberg writes the manifest and commits. It logs in as the session's catalog does, and as its own
-settings say of a catalog of that name.
+Clients of Spark Connect need this, because they don't reach the driver's Java. pyiceberg logs in with the
+settings of the session's catalog and with its own settings for a catalog of that name.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tableferry.errors import StateError, TableError, first_line
-from tableferry.fleet.warehouse import data_files, manifest_file
+from tableferry.fleet.warehouse import data_files
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended, Change
+from tableferry.fleet.warehouse.data_files import Appended, Change, Entry
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -31,27 +30,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# What Java's Iceberg alone understands.
-_JAVA = ("catalog-impl", "io-impl", "cache-enabled", "type")
-_PATIENCE_SECONDS = 5
+# Settings that only Iceberg in Java understands.
+_JAVA_SETTINGS = ("catalog-impl", "io-impl", "cache-enabled", "type")
+_CONNECT_SECONDS = 5
 
 
 class _Catalog(NamedTuple):
     """A REST catalog.
 
     Attributes:
-        settings: Those of the session, without what Java's Iceberg alone understands.
+        settings: The session's settings, without those that only Iceberg in Java understands.
     """
 
     name: str
     settings: Mapping[str, str]
 
-    def said(self, error: Exception) -> str:
-        """Return what an error says, without secrets: an HTTP header that isn't one is quoted in it."""
+    def message_of(self, error: Exception) -> str:
+        """Return an error's message without secrets; messages may quote invalid HTTP headers."""
         text = first_line(error)
         login = self.settings.get("uri", "").rpartition("@")[0].rpartition("/")[2]
         secrets = [value for key, value in self.settings.items() if key not in ("uri", "warehouse")]
-        # Of a login that is an identity and a secret, servers may quote one of both.
+        # Servers may quote only the identity or only the secret of a login.
         halves = [both.partition(":")[2] for both in (login, self.settings.get("credential", ""))]
         for secret in sorted(map(str.strip, [login, *secrets, *halves]), key=len, reverse=True):
             text = text.replace(secret, "…") if secret else text
@@ -59,97 +58,101 @@ class _Catalog(NamedTuple):
 
 
 def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended | None:
-    """Add Parquet files to a table, as `manifests.append` does; None where that can't be done.
+    """Add Parquet files to a table, as `iceberg_commit.append` does; None if that can't be done here.
 
-    It can't where the table's catalog isn't a REST catalog, where it or the files aren't reached from here,
-    or nothing can be written beside the table's metadata.
+    It can't if the table's catalog isn't a REST catalog, if this process doesn't reach the catalog or the
+    files, or if it can't write beside the table's metadata.
 
     Raises:
-        TableError: The commit failed, as somebody else's came first or files to take out aren't there, or
-            nobody knows whether it did.
-        Refused: Iceberg would read other numbers than a file has.
+        TableError: Another commit came first, a file to remove is missing, or the commit's result is unknown.
+        Refused: Iceberg would read other numbers than a file contains.
     """
     name, source = warehouse.iceberg(target), change.source
     if source.format != "parquet" or (catalog := _catalog(warehouse, name.parts[0])) is None:
         return None
-    if (table := _loaded(catalog, name)) is None:
+    if (table := _load(catalog, name)) is None:
         return None
     schema = json.loads(table.schema().model_dump_json())
     leaves, known = data_files.leaves_of(schema), table.properties
     # pyiceberg writes no manifests of version 3.
     written = table.format_version in (1, 2)
-    if not written or not data_files.are_measured(leaves, known) or _snapshot(table) != change.after:
+    if not written or not data_files.has_default_metrics(leaves, known) or _snapshot(table) != change.after:
         return None
     mapping = known.get(MAPPING) or json.dumps(mapping_of(schema))
-    added = data_files.entries_of(change, leaves, partial(_ends, table.io))
+    added = data_files.read_entries(change, leaves, partial(_read_ends, table.io))
     if added is None:
-        _log.debug("not all files of %s are read from here, so that Spark adds them to %s", source.name, name)
+        _log.debug("this process can't read all files of %s, so Spark adds them to %s", source.name, name)
         return None
-    taken = {file.path for file, _ in change.gone}
+    removed = {file.path for file, _ in change.gone}
     try:
-        transaction, since = _staged(table, {MAPPING: mapping, **change.properties}, added, taken)
+        transaction, since = _stage(table, {MAPPING: mapping, **change.properties}, added, removed)
     except TableError:
         raise
     except Exception as error:
-        # Whatever keeps this process from writing beside the table, Spark may be let.
-        _log.warning("pyiceberg can't add to %s, so that Spark adds its files: %s", name, catalog.said(error))
+        # Spark may have the right to write that this process lacks.
+        _log.warning(
+            "pyiceberg can't add to %s, so Spark adds its files: %s", name, catalog.message_of(error)
+        )
         return None
     warehouse.effect(lambda: _commit(catalog, name, transaction), of=())
-    samples = data_files.samples_of(source, added, leaves)
+    samples = data_files.sample_files(source, added, leaves)
     return Appended(samples, None if since == NO_SNAPSHOT else since, _snapshot(table), mapping)
 
 
 def _catalog(warehouse: Warehouse, name: str) -> _Catalog | None:
-    """Return a catalog as the session knows it; None if it isn't a REST catalog, or doesn't answer."""
+    """Return a catalog with the session's settings; None if it isn't a REST catalog, or doesn't answer."""
     prefix = f"spark.sql.catalog.{name}."
     every = warehouse.spark.conf.getAll
     found = {key.removeprefix(prefix): value for key, value in every.items() if key.startswith(prefix)}
     if found.get("type") != "rest" and not found.get("catalog-impl", "").endswith(".RESTCatalog"):
         return None
-    if not _answers(found.get("uri", "")):
+    if not _is_answering(found.get("uri", "")):
         return None
-    return _Catalog(name, {key: value for key, value in found.items() if key not in _JAVA})
+    return _Catalog(name, {key: value for key, value in found.items() if key not in _JAVA_SETTINGS})
 
 
 @lru_cache
-def _answers(uri: str) -> bool:
-    """Say whether anybody listens there; asked once in a process, for pyiceberg would wait for minutes."""
+def _is_answering(uri: str) -> bool:
+    """Return whether a server accepts connections, because pyiceberg would wait for minutes.
+
+    The answer is cached for the process.
+    """
     host = None
     try:
         parts = urlsplit(uri)
         host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
         if host is not None:
-            socket.create_connection((host, port), timeout=_PATIENCE_SECONDS).close()
+            socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
             return True
         error: Exception | str = "it has no address"
     except (OSError, ValueError) as failure:
         error = failure
-    _log.warning("%s isn't reached from here, so that Spark adds files there: %s", host or "a catalog", error)
+    _log.warning("this process doesn't reach %s, so Spark adds files there: %s", host or "a catalog", error)
     return False
 
 
-def _loaded(catalog: _Catalog, name: TableName) -> Table | None:
-    """Load a table; None if pyiceberg doesn't reach it."""
+def _load(catalog: _Catalog, name: TableName) -> Table | None:
+    """Load a table; None if pyiceberg can't load it."""
     try:
-        # It reads its own settings as it's imported.
+        # pyiceberg reads its own settings when it's imported.
         from pyiceberg.catalog import load_catalog
 
         settings: dict[str, Any] = {**catalog.settings, "type": "rest"}
         return load_catalog(catalog.name, **settings).load_table(name.parts[1:])
     except Exception as error:
-        # Whatever is wrong between here and the catalog, Spark may reach it.
-        _log.warning("pyiceberg doesn't load %s, so that Spark adds its files: %s", name, catalog.said(error))
+        # Spark may reach a catalog that this process doesn't reach.
+        _log.warning("pyiceberg can't load %s, so Spark adds its files: %s", name, catalog.message_of(error))
         return None
 
 
-def _ends(io: FileIO, files: Sequence[ListedFile]) -> Iterator[End]:
+def _read_ends(io: FileIO, files: Sequence[ListedFile]) -> Iterator[End]:
     def read_range(number: int, start: int, count: int) -> bytes:
         try:
             with io.new_input(files[number].path).open() as stream:
                 stream.seek(start)
                 return stream.read(count)
         except Exception as error:
-            # Each storage has errors of its own.
+            # Each storage client has its own exceptions.
             raise StateError(
                 "DATA_FILE_NOT_READABLE", file=files[number].path, reason=first_line(error)
             ) from error
@@ -157,27 +160,32 @@ def _ends(io: FileIO, files: Sequence[ListedFile]) -> Iterator[End]:
     return read_ends([file.size for file in files], read_range)
 
 
-def _staged(
+def _stage(
     table: Table,
     properties: Mapping[str, str],
-    added: Sequence[manifest_file.Entry],
-    taken: Collection[str],
+    added: Sequence[Entry],
+    removed: Collection[str],
 ) -> tuple[Transaction, str]:
-    """Write what a commit needs; return it with the snapshot before the files are added.
+    """Write the files of a commit; return the transaction and the snapshot before the files are added.
 
     Raises:
-        TableError: Files to take out aren't there.
+        TableError: Files to remove are missing.
     """
-    # By itself pyiceberg tries again, on top of what somebody else has committed meanwhile.
+    from tableferry.fleet.warehouse import manifest
+
+    # By default, pyiceberg retries a commit on top of other commits.
     once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     table.metadata = table.metadata.model_copy(update={"properties": once})
     transaction = table.transaction()
     transaction.set_properties(dict(properties))
-    if taken:
-        files = [task.file for task in table.scan().plan_files() if task.file.file_path in taken]
-        if len(files) != len(taken):
+    if removed:
+        files = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
+        if len(files) != len(removed):
             raise TableError(
-                "FILES_TO_REMOVE_MISSING", table=".".join(table.name()), count=len(files), expected=len(taken)
+                "FILES_TO_REMOVE_MISSING",
+                table=".".join(table.name()),
+                count=len(files),
+                expected=len(removed),
             )
         with transaction.update_snapshot().overwrite() as overwrite:
             for file in files:
@@ -186,7 +194,7 @@ def _staged(
     if added:
         with transaction.update_snapshot().fast_append() as append:
             for entry in added:
-                file = manifest_file.data_file(entry)
+                file = manifest.data_file(entry)
                 file.spec_id = table.spec().spec_id
                 append.append_data_file(file)
     return transaction, NO_SNAPSHOT if since is None else str(since)
@@ -198,9 +206,9 @@ def _commit(catalog: _Catalog, name: TableName, transaction: Transaction) -> Non
     try:
         transaction.commit_transaction()
     except CommitFailedException as error:
-        raise TableError("ICEBERG_COMMIT_LOST_RACE", table=name, reason=catalog.said(error)) from error
+        raise TableError("ICEBERG_COMMIT_LOST_RACE", table=name, reason=catalog.message_of(error)) from error
     except Exception as error:
-        raise TableError("ICEBERG_COMMIT_UNKNOWN", table=name, reason=catalog.said(error)) from error
+        raise TableError("ICEBERG_COMMIT_UNKNOWN", table=name, reason=catalog.message_of(error)) from error
 
 
 def _snapshot(table: Table) -> str:

@@ -17,7 +17,7 @@ from tests import soak
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse import hive, iceberg, manifests
+from tableferry.fleet.warehouse import hive, iceberg, iceberg_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.existing import kinds
@@ -25,7 +25,7 @@ from tableferry.fleet.warehouse.files import listing
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.tables import TableName
 
-SCHEMA = "fleet_manifests"
+SCHEMA = "fleet_iceberg_commit"
 
 COLUMNS = {
     "tiny": ("tinyint", pa.int8(), [-128, 127, None]),
@@ -113,7 +113,7 @@ def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableNam
         statement = iceberg.create_statement(table, warehouse.iceberg(target))
         warehouse.spark.sql(statement.replace("_iceberg'", f"_iceberg{number}'"))
     iceberg._add_files(warehouse, source, theirs)
-    assert manifests.append(warehouse, ours, Change(table, partitions, files, {})) is not None
+    assert iceberg_commit.append(warehouse, ours, Change(table, partitions, files, {})) is not None
     return theirs, ours
 
 
@@ -248,7 +248,7 @@ def test_what_files_say_of_their_partition_and_hide_of_nan_skips_and_deletes_no_
     )
     warehouse.spark.sql(f"MSCK REPAIR TABLE {source.sql}")
     if by_spark:
-        monkeypatch.setattr(manifests, "append", lambda *_: None)
+        monkeypatch.setattr(iceberg_commit, "append", lambda *_: None)
     target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
     assert iceberg.make(warehouse, source, target) == 1
     ice = warehouse.iceberg(target).sql
@@ -324,5 +324,5 @@ def test_what_is_left_to_add_files(
     warehouse.spark.sql(iceberg.create_statement(table, warehouse.iceberg(target)))
     files = listing(warehouse, table, partitions).read
     assert len(files) == 1
-    assert None is manifests.append(warehouse, target, Change(table, partitions, files, {}))
+    assert None is iceberg_commit.append(warehouse, target, Change(table, partitions, files, {}))
     assert said(warehouse, target) == []

@@ -1,8 +1,7 @@
-"""Data files into an Iceberg table: metrics by our own reader, a manifest by pyiceberg, a commit by Iceberg.
+"""Add data files to an Iceberg table through the Java of Spark's driver, in one commit.
 
-``add_files`` takes 13 ms a file, most of them to read its footer in the driver. Here that takes a tenth of a
-millisecond, as does the file's entry in the manifest, which Iceberg appends as it is. Files of ORC and Avro
-are read by Iceberg, several at once: an ORC file's footer, and where the blocks of an Avro file begin.
+Our reader takes the metrics of Parquet files, and pyiceberg encodes their manifest (docs/decisions/0060).
+Iceberg reads the metrics of ORC and Avro files, in several threads.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ from tableferry.fleet.warehouse.data_files import (
     Change,
     Leaves,
     ReadEnds,
-    are_measured,
-    entries_of,
+    has_default_metrics,
     leaves_of,
-    samples_of,
-    specs_of,
+    read_entries,
+    sample_files,
+    specs_by_directory,
 )
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.file_schemas import schema_of, with_names_in_files
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.manifest_file import encoded, written
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
     MappedField,
@@ -53,26 +51,25 @@ class _Addition(NamedTuple):
     """Files that are ready to be added.
 
     Attributes:
-        to: Puts them into an append of Iceberg's.
+        add_to: Adds the files to an `AppendFiles` of Iceberg.
         samples: As in `Appended`.
-        mapping: The name mapping, if it has more names now.
+        mapping: The name mapping, if it has additional names.
     """
 
-    to: Callable[[Any], object]
+    add_to: Callable[[Any], object]
     samples: list[str] | None
     mapping: Sequence[MappedField] = ()
 
 
 def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended | None:
-    """Add a Hive table's files to an Iceberg table, where that can be done here.
+    """Add a Hive table's files to an Iceberg table; return None, without a change, if it can't be done here.
 
-    It can where Spark's driver is this process, and the files are ORC or Avro, or Parquet and pyiceberg is
-    installed; see `docs/decisions/0034` for what else. Through Spark Connect it can where `rest_commit` can.
-    Nothing is done otherwise: None.
+    Spark's driver must be this process, and Parquet files need pyiceberg; `docs/decisions/0034` lists the
+    other conditions. Through Spark Connect, `rest_commit` adds the files.
 
     Raises:
-        TableError: Iceberg took out others, and nothing was done.
-        Refused: Iceberg would read other numbers than a file has.
+        TableError: Iceberg removed other files than the expected ones; nothing was committed.
+        Refused: Iceberg would read other numbers than a file contains.
     """
     spark, source = warehouse.spark, change.source
     by_iceberg = source.format in ("orc", "avro")
@@ -84,7 +81,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
 
     jvm = spark._jvm
     assert jvm is not None
-    # What isn't there is a package to py4j: some runtimes keep Iceberg's classes to themselves.
+    # For py4j, a missing class is a package. Some runtimes hide Iceberg's classes.
     if isinstance(jvm.org.apache.iceberg.ManifestFiles, JavaPackage):
         return None
     name = warehouse.iceberg(target).sql
@@ -93,15 +90,18 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     before = operations.refresh()
     schema = json.loads(jvm.org.apache.iceberg.SchemaParser.toJson(table.schema()))
     leaves = leaves_of(schema)
-    if not (by_iceberg or are_measured(leaves, table.properties())) or _snapshot(before) != change.after:
+    if (
+        not (by_iceberg or has_default_metrics(leaves, table.properties()))
+        or _snapshot_id(before) != change.after
+    ):
         return None
-    # One that is there already has names that other files have for columns.
+    # An existing mapping has the names that files of earlier commits use for columns.
     known: str | None = table.properties().get(MAPPING)
     named = json.loads(known) if known else with_names_in_files(spark, source, mapping_of(schema))
     addition = (
-        _by_iceberg(spark, table, change, named, leaves)
+        _describe_by_iceberg(spark, table, change, named, leaves)
         if by_iceberg
-        else _of_parquet(jvm, table, change, leaves, partial(footers.read, spark))
+        else _describe_parquet(jvm, table, change, leaves, partial(footers.read, spark))
     )
     if addition is None:
         return None
@@ -116,67 +116,64 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
         if change.gone:
             delete = transaction.newDelete()
             for file, values in change.gone:
-                delete.deleteFile(_data_file(jvm, table.spec(), source, file, values))
+                delete.deleteFile(_data_file_to_remove(jvm, table.spec(), source, file, values))
             delete.commit()
             deleted = transaction.table().currentSnapshot().summary().get("deleted-data-files")
             if int(deleted or 0) != (expected := len({file.path for file, _ in change.gone})):
                 raise TableError(
                     "FILES_TO_REMOVE_MISSING", table=target, count=deleted or 0, expected=expected
                 )
-        since = _snapshot(transaction.table().operations().current())
+        since = _snapshot_id(transaction.table().operations().current())
         if change.added:
             append = transaction.newAppend()
-            addition.to(append)
+            addition.add_to(append)
             append.commit()
         current = transaction.table().operations().current()
-        # An append's own commit would add the files once more to what another worker has made of the table.
+        # The append's own commit is retried on top of other commits. If another worker has added the files
+        # meanwhile, they would be in the table twice.
         operations.commit(before, current)
-        return since, _snapshot(current)
+        return since, _snapshot_id(current)
 
     since, snapshot = warehouse.effect(commit, of=())
     return Appended(addition.samples, None if since == NO_SNAPSHOT else since, snapshot, mapping)
 
 
-def _of_parquet(
-    jvm: Any,
-    table: Any,
-    change: Change,
-    leaves: Leaves,
-    read: ReadEnds,
+def _describe_parquet(
+    jvm: Any, table: Any, change: Change, leaves: Leaves, read: ReadEnds
 ) -> _Addition | None:
-    """Write a manifest of Parquet files; None if one can't be read, or a partition's value not be written."""
-    entries = entries_of(change, leaves, read)
+    """Write a manifest of Parquet files; None if a file can't be read, or a partition's value not stored."""
+    from tableferry.fleet.warehouse.manifest import encode_description, encode_manifest
+
+    entries = read_entries(change, leaves, read)
     if entries is None:
         return None
-    samples = samples_of(change.source, entries, leaves)
+    samples = sample_files(change.source, entries, leaves)
     if not entries:
         return _Addition(lambda append: None, samples)
     path = table.operations().metadataFileLocation(f"{uuid.uuid4()}-m0.avro")
     schema = jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
     spec = jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())
-    summary, content = written(path, schema, spec, entries)
+    description, content = encode_manifest(path, schema, spec, entries)
     stream = table.io().newOutputFile(path).create()
     try:
         stream.write(content)
     finally:
         stream.close()
-    manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(encoded(jvm, summary)))
+    manifest = jvm.org.apache.iceberg.ManifestFiles.decode(bytearray(encode_description(jvm, description)))
     return _Addition(lambda append: append.appendManifest(manifest), samples)
 
 
-def _by_iceberg(
+def _describe_by_iceberg(
     spark: SparkSession, table: Any, change: Change, mapping: Sequence[MappedField], leaves: Leaves
 ) -> _Addition | None:
-    """Describe files as ``add_files`` does; None if one can't be read, or is in no partition.
+    """Describe ORC or Avro files as ``add_files`` does; None if a file can't be read or is in no partition.
 
-    Of an ORC file that has a name of the mapping for no column, Iceberg reads nothing: its own are added.
-
-    What `entries_of` leaves out of the metrics of Parquet files, as Iceberg would take it for what it isn't,
-    is left out here too: of columns that partitions are by, and bounds that may hide a NaN.
+    Iceberg can't read an ORC file without any column name of the mapping, so its own names are added.
+    As in `read_entries`, partition columns get no metrics. Floats get no bounds, which may hide a NaN.
     """
     jvm: Any = spark._jvm
     iceberg, io = jvm.org.apache.iceberg, table.io()
-    source, specs = change.source, specs_of(change)
+    source, specs = change.source, specs_by_directory(change)
     config = iceberg.MetricsConfig.forTable(table)
     floats = [leaf.id for leaf in leaves.values() if leaf.type in ("float", "double")]
 
@@ -190,7 +187,7 @@ def _by_iceberg(
 
     def metrics_of(file: Any, names: Any) -> Any:
         if source.format != "orc":
-            # Avro files say nothing of their columns' values.
+            # Avro files have no statistics.
             return iceberg.Metrics(iceberg.avro.Avro.rowCount(file), *[None] * 4)
         found = iceberg.orc.OrcMetrics.fromInputFile(file, config, names)
         if not floats:
@@ -199,8 +196,8 @@ def _by_iceberg(
         bounds = map(without_floats, (found.lowerBounds(), found.upperBounds()))
         return iceberg.Metrics(found.recordCount(), found.columnSizes(), *counts, *bounds)
 
-    def described(names: Any, file: ListedFile) -> Any:
-        builder = _builder(jvm, table.spec(), source, file, specs[file.directory])
+    def describe(names: Any, file: ListedFile) -> Any:
+        builder = _file_builder(jvm, table.spec(), source, file, specs[file.directory])
         try:
             return builder.withMetrics(metrics_of(io.newInputFile(file.path, file.size), names)).build()
         except Exception as error:
@@ -215,7 +212,7 @@ def _by_iceberg(
     while True:
         in_files = json.dumps(stored(mapping, source.partition_columns))
         names = iceberg.mapping.NameMappingParser.fromJson(in_files)
-        found = parallel_map(partial(described, names), left)
+        found = parallel_map(partial(describe, names), left)
         data_files += filter(None, found)
         left = [file for file, made in zip(left, found, strict=True) if made is None]
         if not left:
@@ -230,17 +227,17 @@ def _by_iceberg(
         for data_file in data_files:
             append.appendFile(data_file)
 
-    # Those of Avro don't say what they lack.
+    # Avro files don't report which columns they lack.
     return _Addition(add, None if change.added and source.format == "orc" else [], mapping)
 
 
-def _data_file(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
-    """Name a file to Iceberg as it takes one out; by its path alone it takes out none (1.12)."""
-    # It's found by its path and partition; a builder demands the others too.
-    return _builder(jvm, spec, source, file, values).withRecordCount(0).build()
+def _data_file_to_remove(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
+    """Describe a file that Iceberg is to remove; Iceberg 1.12 doesn't find it by its path alone."""
+    # Iceberg compares the path and the partition; the builder requires the other values too.
+    return _file_builder(jvm, spec, source, file, values).withRecordCount(0).build()
 
 
-def _builder(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
+def _file_builder(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: str) -> Any:
     given = {name.lower(): value for name, value in split_spec(values)}
     builder = jvm.org.apache.iceberg.DataFiles.builder(spec).withPath(file.path).withFormat(source.format)
     if source.partition_columns:
@@ -251,7 +248,7 @@ def _builder(jvm: Any, spec: Any, source: HiveTable, file: ListedFile, values: s
     return builder.withFileSizeInBytes(file.size)
 
 
-def _snapshot(metadata: Any) -> str:
-    """Return the id of the current snapshot, by Iceberg's metadata of a table."""
+def _snapshot_id(metadata: Any) -> str:
+    """Return the id of the current snapshot in a table's metadata."""
     snapshot = metadata.currentSnapshot()
     return NO_SNAPSHOT if snapshot is None else str(snapshot.snapshotId())

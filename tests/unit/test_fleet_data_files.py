@@ -16,10 +16,19 @@ from pyiceberg.types import DoubleType, NestedField
 from tests import conditions
 
 from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.data_files import Change, Leaf, Leaves, entries_of, samples_of, values_of
+from tableferry.fleet.warehouse.data_files import (
+    Change,
+    Entry,
+    Leaf,
+    Leaves,
+    Value,
+    partition_values,
+    read_entries,
+    sample_files,
+)
 from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.manifest_file import Entry, Value, data_file
+from tableferry.fleet.warehouse.manifest import data_file
 from tableferry.formats.hive.partitions import NULL, CatalogPartition
 from tableferry.formats.parquet.iceberg_metrics import read_end
 from tableferry.spark.tables import TableName
@@ -52,7 +61,7 @@ def test_values_are_those_of_their_types_or_none(kind: str, text: str, expected:
         columns=(HiveColumn("P", {"name": kind}), HiveColumn("q", {"name": "int"})),
         partition_columns=("P", "q"),
     )
-    found = values_of(table, f"p={text}/q={NULL}")
+    found = partition_values(table, f"p={text}/q={NULL}")
     assert found == (None if expected is None else (expected, None))
 
 
@@ -69,7 +78,7 @@ def entry_of(folder: Path, table: pa.Table, kind: str = "double") -> Entry:
     partition, file = CatalogPartition("day=mon", f"file:{folder}"), ListedFile(f"file:{path}", 1, 0)
     change, end = Change(source, [partition], [file], {}), read_end(str(path), path.stat().st_size)
     leaves: Leaves = {("x",): Leaf(1, kind), ("Day",): Leaf(2, "string")}
-    entries = entries_of(change, leaves, lambda _: [end])
+    entries = read_entries(change, leaves, lambda _: [end])
     assert entries is not None
     return entries[0]
 
@@ -116,11 +125,11 @@ def test_each_spelling_of_a_column_has_a_file_to_learn_it_from(tmp_path: Path) -
         )
         files.append(ListedFile(f"file:{path}", path.stat().st_size, 0))
     leaves: Leaves = {("id",): Leaf(1, "int"), ("name",): Leaf(2, "string")}
-    entries = entries_of(
+    entries = read_entries(
         Change(source, [], files, {}),
         leaves,
         lambda files: [read_end(file.path.removeprefix("file:"), file.size) for file in files],
     )
     assert entries is not None
-    samples = [Path(sample).name for sample in samples_of(source, entries, leaves)]
+    samples = [Path(sample).name for sample in sample_files(source, entries, leaves)]
     assert samples in (["0.parquet", "1.parquet"], ["0.parquet", "2.parquet"])
