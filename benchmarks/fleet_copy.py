@@ -106,7 +106,7 @@ def make(spark: SparkSession, folder: Path, files: int) -> None:
 
 
 def ours(warehouse: Warehouse) -> None:
-    iceberg.make(warehouse, SOURCE, TARGET)
+    iceberg.create_copy(warehouse, SOURCE, TARGET)
 
 
 def add_files(warehouse: Warehouse) -> None:

@@ -186,13 +186,13 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     def other() -> None:
         # The first effect makes the table, the second fills it.
         if kinds(warehouse, (target,)) and not awake:
-            awake.append(iceberg.make(warehouse, source, target))
+            awake.append(iceberg.create_copy(warehouse, source, target))
 
     with pytest.raises(TableError, match="stale"):
-        iceberg.make(replace(warehouse, guard=other), source, target)
+        iceberg.create_copy(replace(warehouse, guard=other), source, target)
     assert awake == [1]
     assert len(said(warehouse, target)) == 1
-    assert iceberg.make(warehouse, source, target) == 1
+    assert iceberg.create_copy(warehouse, source, target) == 1
     assert len(said(warehouse, target)) == 1
 
 
@@ -250,9 +250,9 @@ def test_what_files_say_of_their_partition_and_hide_of_nan_skips_and_deletes_no_
     if by_spark:
         monkeypatch.setattr(iceberg_commit, "append", lambda *_: None)
     target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
-    assert iceberg.make(warehouse, source, target) == 1
+    assert iceberg.create_copy(warehouse, source, target) == 1
     ice = warehouse.iceberg(target).sql
-    assert not any(key.startswith("write.metadata") for key in iceberg.properties_of(warehouse, target))
+    assert not any(key.startswith("write.metadata") for key in iceberg.read_properties(warehouse, target))
     assert warehouse.spark.sql(f"SELECT * FROM {ice} WHERE day = 'mon'").count() == 3
     warehouse.spark.sql(f"DELETE FROM {ice} WHERE x < 5")
     assert [str(row[0]) for row in warehouse.spark.sql(f"SELECT x FROM {ice}").collect()] == ["nan"]
@@ -273,10 +273,10 @@ def test_a_copy_that_was_left_empty_gets_the_columns_that_there_are_now(
 
     warehouse.spark.sql(f"CREATE EXTERNAL TABLE {source.sql} (c INT) {as_files}")
     with pytest.raises(TableError, match="a worker died"):
-        iceberg.make(replace(warehouse, guard=dies), source, target)
+        iceberg.create_copy(replace(warehouse, guard=dies), source, target)
     warehouse.spark.sql(f"DROP TABLE {source.sql}")
     warehouse.spark.sql(f"CREATE EXTERNAL TABLE {source.sql} (c BIGINT) {as_files}")
-    assert iceberg.make(warehouse, source, target) == 1
+    assert iceberg.create_copy(warehouse, source, target) == 1
     assert warehouse.spark.table(warehouse.iceberg(target).sql).collect() == [(2**40,)]
 
 

@@ -195,7 +195,7 @@ def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) 
 def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Bucket) -> None:
     source = ours.name("t")
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, source))
-    drafted = delta.drafted(ours.warehouse, listed)
+    drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
     a_copy(ours)
     theirs = lake.get(f"t/_delta_log/{0:020}.json")
@@ -206,7 +206,7 @@ def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Buc
 
 def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, ours.name("t")))
-    drafted = delta.drafted(ours.warehouse, listed)
+    drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
 
     def lost() -> None:
@@ -216,7 +216,7 @@ def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
         far_log.write(replace(ours.warehouse, guard=lost), listed.table.location, drafted.draft)
     assert not any("_delta_log" in name for name in lake.names())
     far_log.write(ours.warehouse, listed.table.location, drafted.draft)
-    assert delta.stands(ours.warehouse, listed.table, drafted.draft)
+    assert delta.is_log_unchanged(ours.warehouse, listed.table, drafted.draft)
 
 
 @soak.slow
@@ -264,7 +264,7 @@ def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, w
 @soak.slow
 def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: Bucket, lives: int) -> None:
     source, copy, left = ours.name("t"), ours.name("copy"), lives
-    delta.make(ours.warehouse, source, copy)
+    delta.create_copy(ours.warehouse, source, copy)
     ours.spark.sql(f"INSERT INTO {source.sql} VALUES (4, NULL, 'mon')")
 
     def guard() -> None:
@@ -274,8 +274,8 @@ def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: B
             raise Death
 
     with pytest.raises(Death):
-        delta.make(replace(ours.warehouse, guard=guard), source, copy)
-    delta.make(ours.warehouse, source, copy)
+        delta.create_copy(replace(ours.warehouse, guard=guard), source, copy)
+    delta.create_copy(ours.warehouse, source, copy)
     assert ids(ours, "copy") == ids(ours) == [1, 2, 3, 4]
 
 
@@ -288,7 +288,7 @@ def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: 
         calls += 1
         if calls == 2:  # It has taken the version, and sleeps before it removes the rest.
             dropping.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
-            delta.make(ours.warehouse, source, copy)
+            delta.create_copy(ours.warehouse, source, copy)
 
     with conditions.raises("LOG_REMOVED_BY_ANOTHER_PROCESS"):
         dropping.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")

@@ -37,7 +37,7 @@ from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles, list_files, listing
 from tableferry.fleet.warehouse.name_mapping import MAPPING
-from tableferry.fleet.warehouse.prepared import Prepared, members
+from tableferry.fleet.warehouse.prepared import PreparedCopy, members
 from tableferry.fleet.warehouse.preparing import compare_ahead, prepare
 from tableferry.fleet.warehouse.shadow import trying
 from tableferry.fleet.warehouse.shadow.late import record
@@ -139,7 +139,7 @@ class Copying:
 
     @classmethod
     def of(cls, ours: Fleet, source: TableName, form: TargetFormat) -> Copying:
-        return cls(replace(ours.warehouse, prepared=Prepared()), source, form)
+        return cls(replace(ours.warehouse, prepared=PreparedCopy()), source, form)
 
     @property
     def target(self) -> TableName:
@@ -152,7 +152,7 @@ class Copying:
         return name.sql
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedCopy:
         assert self.warehouse.prepared is not None
         return self.warehouse.prepared
 
@@ -165,11 +165,11 @@ class Copying:
     def make(self) -> int:
         """Make the copy, as it's made when writes are blocked."""
         hive.listed(self.warehouse, hive.demand(self.warehouse, self.source))
-        make = iceberg.make if self.form is ICEBERG else delta.make
+        make = iceberg.create_copy if self.form is ICEBERG else delta.create_copy
         return make(self.warehouse, self.source, self.target)
 
     def compare(self) -> int:
-        return comparing.demand_same_as_copy(self.warehouse, self.source, self.target)
+        return comparing.require_copy_has_same_rows(self.warehouse, self.source, self.target)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
@@ -343,7 +343,7 @@ def test_what_somebody_does_to_an_iceberg_copy_is_found(ours: Fleet, writers: Wr
         ours.spark.sql(f"INSERT INTO {name} VALUES (1, 2, 'a')")
     else:
         # A column's values are all null from now on.
-        properties = iceberg.properties_of(copying.warehouse, copying.target)
+        properties = iceberg.read_properties(copying.warehouse, copying.target)
         mapping = properties[MAPPING].replace("double_id", "nothing")
         ours.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{MAPPING}' = '{mapping}')")
     with pytest.raises(RowsDiffer):
@@ -514,14 +514,14 @@ class TestWhereSparkReadsNoSingleFile:
     def test_partitions_to_which_somebody_writes_are_left_for_later(
         self, copying: Copying, writes: int, ahead: int, blocked: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        compare, left = comparing.demand_same, iter(range(writes))
+        compare, left = comparing.require_same_rows, iter(range(writes))
 
         def writing(*given: Any) -> int:
             if next(left, None) is not None:
                 self.insert(copying, "b", 1)
             return compare(*given)
 
-        monkeypatch.setattr(comparing, "demand_same", writing)
+        monkeypatch.setattr(comparing, "require_same_rows", writing)
         assert copying.ahead() == ahead
         left = iter(())
         copying.make()
@@ -545,10 +545,10 @@ def test_a_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: F
     ours.spark.sql(f"CREATE EXTERNAL TABLE {source.sql} (id BIGINT) STORED AS PARQUET LOCATION '{folder}'")
     table = hive.demand(ours.warehouse, source)
     listed = TableFiles(table, (), listing(ours.warehouse, table, ()), 0)
-    assert comparing.by_file(ours.warehouse, listed)
+    assert comparing.is_comparable_by_file(ours.warehouse, listed)
     # Spark names it as one that it reads, and no listing of ours does.
     (folder / "empty").touch()
-    assert not comparing.by_file(ours.warehouse, listed)
+    assert not comparing.is_comparable_by_file(ours.warehouse, listed)
 
 
 @BOTH
@@ -590,7 +590,7 @@ def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
         assert not (writers.folder / "_delta_log").exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparing, "rows_of_files", dying)
+    monkeypatch.setattr(comparing, "read_file_rows", dying)
     with pytest.raises(KeyboardInterrupt):
         copying.ahead()
     assert beside(writers.folder) == []
@@ -673,16 +673,16 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
         for at, shape in enumerate(shapes):
             pq.write_table(pa.table(shape), place / f"f {at}.parquet")
         ours.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION ({spec}) LOCATION '{place}'")
-    warehouse = replace(ours.warehouse, prepared=Prepared())
+    warehouse = replace(ours.warehouse, prepared=PreparedCopy())
     listed = hive.listed(warehouse, hive.demand(warehouse, source))
     files = members(listed)
     assert len(files) == 9
-    frame = comparing.rows_of_files(warehouse, listed, files)
+    frame = comparing.read_file_rows(warehouse, listed, files)
     table = ours.spark.table(source.sql)
     assert [name.lower() for name in frame.columns] == [name.lower() for name in table.columns]
     assert sorted(map(repr, frame.collect())) == sorted(map(repr, table.select(*frame.columns).collect()))
     some = [member for member in files if "n=7" in member[1]]
-    rows = comparing.rows_of_files(warehouse, listed, some).collect()
+    rows = comparing.read_file_rows(warehouse, listed, some).collect()
     assert {row["word"] for row in rows} == {"a b+c%20é"}
     assert len(rows) == 4
 
@@ -713,19 +713,19 @@ def test_a_column_that_comes_behind_the_comparison_is_not_left_out(ours: Fleet, 
         f"LOCATION '{tmp_path / 't'}'"
     )
     ours.spark.sql(f"INSERT INTO {source.sql} VALUES (1, 'a')")
-    warehouse = replace(ours.warehouse, prepared=Prepared(), seen=existing.Seen((source, copy)))
+    warehouse = replace(ours.warehouse, prepared=PreparedCopy(), seen=existing.Seen((source, copy)))
     assert compare_ahead(warehouse, source) == 1
     other = session.beside(ours.spark)
     assert other is not None
     other.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
     other.sql(f"INSERT INTO {source.sql} VALUES (2, 'late', 'a')")
     hive.listed(warehouse, hive.layout(warehouse, source))
-    delta.make(warehouse, source, copy)
+    delta.create_copy(warehouse, source, copy)
     # The next transition looks at all of the job's tables, and the fence lists the files.
     existing.kinds(warehouse, (source, copy))
     hive.listed(warehouse, hive.layout(warehouse, source))
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("late")):
-        comparing.demand_same_as_copy(warehouse, source, copy)
+        comparing.require_copy_has_same_rows(warehouse, source, copy)
 
 
 # What writers do, to which file, and before which of the run's calls.
@@ -753,11 +753,11 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
             (hive, "listed"),
-            (iceberg, "make"),
-            (delta, "make"),
-            (delta, "drafted"),
-            (comparing, "demand_same_as_copy"),
-            (comparing, "demand_same_as_drafted"),
+            (iceberg, "create_copy"),
+            (delta, "create_copy"),
+            (delta, "draft_commit"),
+            (comparing, "require_copy_has_same_rows"),
+            (comparing, "require_draft_has_same_rows"),
             (job_run, "perform"),
         ):
             patch.setattr(module, name, hooked(name, getattr(module, name)))

@@ -84,7 +84,7 @@ def test_all_is_said_that_add_files_says(warehouse: Warehouse, listed: TableFile
         for table in (OURS, THEIRS)
     )
     assert ours == theirs
-    properties = iceberg.properties_of(warehouse, OURS)
+    properties = iceberg.read_properties(warehouse, OURS)
     assert properties["made"] == "now"
     assert properties["current-snapshot-id"] == appended.snapshot
 

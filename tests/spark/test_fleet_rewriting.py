@@ -21,9 +21,9 @@ from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.prepared import PreparedCopy
 from tableferry.fleet.warehouse.rewriting import copies, writing
-from tableferry.fleet.warehouse.rewriting.pieces import Note
+from tableferry.fleet.warehouse.rewriting.pieces import CommitNote
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -171,7 +171,7 @@ def dying(warehouse: Warehouse, effects: int) -> Warehouse:
         if next(left, None) is None:
             raise Died
 
-    return replace(warehouse, guard=guard, prepared=Prepared())
+    return replace(warehouse, guard=guard, prepared=PreparedCopy())
 
 
 @soak.slow
@@ -191,8 +191,8 @@ def test_a_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path:
 
 def ahead(ours: Fleet, form: TargetFormat) -> Warehouse:
     """Write a table's rows anew, in chunks of one partition, and return the warehouse that knows of it."""
-    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=Prepared())
-    writing.write_ahead(warehouse, ours.name("facts"), copy_name(ours, form), form)
+    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy())
+    writing.write_before_block(warehouse, ours.name("facts"), copy_name(ours, form), form)
     return warehouse
 
 
@@ -201,14 +201,14 @@ def copy_name(ours: Fleet, form: TargetFormat) -> TableName:
 
 
 def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
-    """Return the pieces that each commit of the copy has written."""
+    """Return the partitions that each commit of the copy has written."""
     name = copy_name(ours, form)
     if form is ICEBERG:
         query = f"SELECT summary['{copies.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
         notes = ours.spark.sql(f"{query} ORDER BY committed_at").collect()
     else:
         notes = ours.spark.sql(f"DESCRIBE HISTORY {name.sql}").select("userMetadata").collect()[::-1]
-    return [dict(Note.of(row[0]).pieces) for row in notes if row[0]]
+    return [dict(CommitNote.of(row[0]).partitions) for row in notes if row[0]]
 
 
 DAYS = ["day=__HIVE_DEFAULT_PARTITION__", "day=a", "day=b c"]
@@ -224,11 +224,11 @@ def test_what_was_written_is_kept_whenever_a_worker_dies(
     # The first effect makes the copy, and each other one writes a partition.
     for _ in range(3):
         with pytest.raises(Died):
-            writing.write_ahead(dying(warehouse, 1), source, name, form)
-    assert [list(pieces) for pieces in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
+            writing.write_before_block(dying(warehouse, 1), source, name, form)
+    assert [list(partitions) for partitions in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
     # All are compared by the run that goes on, and none is written twice.
-    assert writing.write_ahead(dying(warehouse, 1), source, name, form) == 3
-    assert [list(pieces) for pieces in commits(ours, form)] == [[day] for day in DAYS]
+    assert writing.write_before_block(dying(warehouse, 1), source, name, form) == 3
+    assert [list(partitions) for partitions in commits(ours, form)] == [[day] for day in DAYS]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
@@ -248,12 +248,12 @@ def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path
                     f"INSERT OVERWRITE {source.sql} PARTITION (day) VALUES (5, {TEXT.more}, 'b c')"
                 )
 
-    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=Prepared(), guard=between)
-    writing.write_ahead(warehouse, source, name, form)
+    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy(), guard=between)
+    writing.write_before_block(warehouse, source, name, form)
     insert(ours, source.sql, TEXT, 6, "'a'")
     hive.listed(warehouse, hive.demand(warehouse, source))
-    assert writing.write_rest(warehouse, source, name, form) == 3
-    assert writing.demand_same(warehouse, source, name, form) == 4
+    assert writing.write_during_block(warehouse, source, name, form) == 3
+    assert writing.require_rewritten_rows(warehouse, source, name, form) == 4
     assert sorted(row[0] for row in ours.rows(name)) == [1, 3, 4, 5, 6]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
@@ -269,12 +269,12 @@ def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
     insert(ours, source.sql, TEXT, 4, "'a'")
     ours.spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (day = 'b c')")
     hive.listed(warehouse, hive.demand(warehouse, source))
-    assert writing.write_rest(warehouse, source, name, form) == 2
+    assert writing.write_during_block(warehouse, source, name, form) == 2
     [changed, gone, *_] = commits(ours, form)[written:]
     assert list(changed) == ["day=a"]
     assert gone == {"day=b c": None}
-    assert writing.demand_same(warehouse, source, name, form) == 2
-    assert writing.demand_same(warehouse, source, name, form) == 0
+    assert writing.require_rewritten_rows(warehouse, source, name, form) == 2
+    assert writing.require_rewritten_rows(warehouse, source, name, form) == 0
     assert len(ours.rows(name)) == 3
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
@@ -290,7 +290,7 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
     described = hive.demand(ours.warehouse, source)
     before = copies.read(ours.warehouse, name, form)
     warehouse = ahead(ours, form)
-    writing.write_rest(warehouse, source, name, form)
+    writing.write_during_block(warehouse, source, name, form)
     wanted = ours.rows(name)
     if form is DELTA:
         # By then the table may have its last name, and people may have written to it.
@@ -328,7 +328,7 @@ def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fl
     copies.write(warehouse, described, copy, held, ("false", "day = 'a'"))
     assert len(ours.rows(name)) == 2
     with pytest.raises(RowsDiffer):
-        writing.demand_same(warehouse, source, name, ICEBERG)
+        writing.require_rewritten_rows(warehouse, source, name, ICEBERG)
     ahead(ours, ICEBERG)
     assert len(ours.rows(name)) == 3
 
@@ -353,7 +353,7 @@ def test_a_table_that_is_read_in_another_way_is_written_from_the_start(ours: Fle
     ahead(ours, ICEBERG)
     ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} ADD COLUMNS (late STRING)")
     ahead(ours, ICEBERG)
-    assert [list(pieces) for pieces in commits(ours, ICEBERG)] == [[day] for day in DAYS]
+    assert [list(partitions) for partitions in commits(ours, ICEBERG)] == [[day] for day in DAYS]
     assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, ICEBERG))
 
 
@@ -444,9 +444,9 @@ def test_a_copy_that_is_made_anew_while_writes_are_blocked_is_compared_as_a_whol
 ) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, DELTA), ours.name("facts"), copy_name(ours, DELTA)
-    assert writing.demand_same(warehouse, source, name, DELTA) == 0
+    assert writing.require_rewritten_rows(warehouse, source, name, DELTA) == 0
     ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
     hive.listed(warehouse, hive.demand(warehouse, source))
     # Its chunks have the versions that those of the copy before had.
-    assert writing.write_rest(warehouse, source, name, DELTA) == 3
-    assert writing.demand_same(warehouse, source, name, DELTA) == 3
+    assert writing.write_during_block(warehouse, source, name, DELTA) == 3
+    assert writing.require_rewritten_rows(warehouse, source, name, DELTA) == 3

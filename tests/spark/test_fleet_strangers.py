@@ -18,7 +18,7 @@ from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.prechecking import precheck
 from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
 from tableferry.fleet.warehouse.leftovers import Leftovers
-from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.prepared import PreparedCopy
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -182,13 +182,13 @@ def test_who_was_suspended_inside_a_commit_replaces_nothing_that_came_since(
     source, name = text_table(ours, tmp_path), copy_name(ours, ICEBERG)
 
     def ahead() -> None:
-        warehouse = replace(ours.warehouse, prepared=Prepared())
-        writing.write_ahead(warehouse, source, name, ICEBERG)
+        warehouse = replace(ours.warehouse, prepared=PreparedCopy())
+        writing.write_before_block(warehouse, source, name, ICEBERG)
 
     table = hive.demand(ours.warehouse, source)
     if not first:
         ahead()
-    before = copies.opened(ours.warehouse, table, name, ICEBERG)
+    before = copies.open_copy(ours.warehouse, table, name, ICEBERG)
     ours.spark.sql(f"INSERT INTO {source.sql} PARTITION (day = 'a') VALUES (3, NULL)")
     ahead()
     # What it has read of the Hive table by then is older, which an empty selection stands for.
@@ -200,7 +200,7 @@ def test_who_was_suspended_inside_a_commit_replaces_nothing_that_came_since(
 @soak.slow
 def test_a_copy_of_delta_s_keeps_its_commits_until_it_has_its_last_name(ours: Fleet, tmp_path: Path) -> None:
     source, name = text_table(ours, tmp_path), copy_name(ours, DELTA)
-    writing.write_ahead(replace(ours.warehouse, prepared=Prepared()), source, name, DELTA)
+    writing.write_before_block(replace(ours.warehouse, prepared=PreparedCopy()), source, name, DELTA)
     assert asking.properties(ours.spark, name)[RETENTION] == "interval 36500 days"
     ours.spark.sql(f"DROP TABLE {name.sql}")
     for path in sorted((tmp_path / "t_delta").rglob("*"), reverse=True):

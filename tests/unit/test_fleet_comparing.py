@@ -17,7 +17,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended
 from tableferry.fleet.warehouse.eligibility import MADE_OF, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, Prepared
+from tableferry.fleet.warehouse.prepared import ComparedFiles, DeltaDraft, IcebergCopy, Member, PreparedCopy
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName
 
@@ -38,7 +38,7 @@ def members(*specs: str, size: int = 1) -> frozenset[Member]:
 
 ALL = members("day=a", "day=b", "day=c")
 CHANGED = members("day=a", "day=c") | members("day=b", size=2)
-UPDATED = Made("as it is", "7", ALL, members("day=b"), since="6")
+UPDATED = IcebergCopy("as it is", "7", ALL, members("day=b"), since="6")
 MADE_ANEW = replace(UPDATED, added=ALL, since=None)
 
 
@@ -64,7 +64,7 @@ MADE_ANEW = replace(UPDATED, added=ALL, since=None)
     ],
 )
 def test_partitions_are_compared_that_arent_as_they_were(
-    made: Made,
+    made: IcebergCopy,
     known: frozenset[Member] | None,
     busy: str,
     where: str | None,
@@ -73,14 +73,14 @@ def test_partitions_are_compared_that_arent_as_they_were(
 ) -> None:
     compared: list[str] = []
 
-    def demand_same(*given: object) -> int:
+    def require_same_rows(*given: object) -> int:
         compared.append(str(given[4]) if len(given) > 4 else "true")
         return 5
 
-    monkeypatch.setattr(comparing, "demand_same", demand_same)
+    monkeypatch.setattr(comparing, "require_same_rows", require_same_rows)
     nothing: Any = None
-    prepared = Prepared(busy=frozenset([busy] if busy else []))
-    found = comparing._demand_same_partitions(
+    prepared = PreparedCopy(busy=frozenset([busy] if busy else []))
+    found = comparing._compare_partitions(
         Warehouse(nothing, nothing, prepared=prepared), TABLE, TARGET, made, known
     )
     assert compared == ([] if where is None else [where])
@@ -99,16 +99,16 @@ def test_a_copy_that_is_made_anew_or_was_changed_is_compared_as_a_whole(
     listed = TableFiles(TABLE, partitions, Listing(files, (), ()), 10**15)
     known: dict[str, str] = {"current-snapshot-id": "8", MADE_OF: listed.digest}
     statements: list[str] = []
-    monkeypatch.setattr(iceberg, "_properties_of_copy", lambda *_: known)
-    monkeypatch.setattr(iceberg, "_data_files", lambda *_: registered)
-    monkeypatch.setattr(iceberg, "_map_spellings", lambda *_: "[]")
-    monkeypatch.setattr(iceberg, "change_unchanged", lambda *_: statements.append("drop"))
+    monkeypatch.setattr(iceberg, "_read_copy_properties", lambda *_: known)
+    monkeypatch.setattr(iceberg, "_list_data_files", lambda *_: registered)
+    monkeypatch.setattr(iceberg, "_map_file_names", lambda *_: "[]")
+    monkeypatch.setattr(iceberg, "change_if_unchanged", lambda *_: statements.append("drop"))
     monkeypatch.setattr(iceberg_commit, "append", lambda *_: Appended([], None, "9", "[]"))
     monkeypatch.setattr(versions, "current", lambda *_: "8")
     # A file that is gone was compared too, so that none is left to be compared.
-    prepared = Prepared(made=UPDATED, compared=Compared("as it was read", ALL))
+    prepared = PreparedCopy(made=UPDATED, compared=ComparedFiles("as it was read", ALL))
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
-    made = iceberg._make(Warehouse(spark, spark, prepared=prepared), listed, TARGET)
+    made = iceberg._create_copy(Warehouse(spark, spark, prepared=prepared), listed, TARGET)
     assert (made.holds, made.since) == (members("day=a"), None)
     assert len(statements) == (0 if len(registered) == 1 else 2)
     assert prepared.compared is None
@@ -129,7 +129,7 @@ def test_files_that_spark_can_not_read_are_not_left_out_of_both_sides(
         return SimpleNamespace(matches=True, source=SimpleNamespace(rows=3))
 
     monkeypatch.setattr(verify, "verify", look)
-    assert comparing.demand_same_frames(("left", lambda: frame), ("right", lambda: frame)) == 3
+    assert comparing.require_same_frames(("left", lambda: frame), ("right", lambda: frame)) == 3
     assert seen == [dict.fromkeys(before, "false")]
     assert settings == before
 
@@ -145,20 +145,20 @@ def test_a_table_that_was_altered_since_its_copy_was_made_is_compared_as_a_whole
     files = tuple(file for file, _ in members("day=a"))
     partitions = (CatalogPartition("day=a", "file:/w/t/day=a"),)
     listed = TableFiles(now, partitions, Listing(files, (), ()), 10**15)
-    prepared = Prepared(listed=listed, by_file=True)
+    prepared = PreparedCopy(listed=listed, by_file=True)
     spark: Any = SimpleNamespace(table=lambda _: SimpleNamespace(schema=[]))
     if form is TargetFormat.ICEBERG:
-        prepared.made = Made(table.reading, "7", members("day=a"), members("day=a"))
+        prepared.made = IcebergCopy(table.reading, "7", members("day=a"), members("day=a"))
         reading = json.dumps([table.reading, [], None])
         properties = {"current-snapshot-id": "7"}
         monkeypatch.setattr(asking, "properties", lambda *_: properties)
     else:
         reading = json.dumps([table.reading, "as Delta"])
         draft: Any = SimpleNamespace(files=files)
-        prepared.drafted = Drafted(draft, reading, table.location, members("day=a"))
+        prepared.drafted = DeltaDraft(draft, reading, table.location, members("day=a"))
         monkeypatch.setattr(comparing, "is_over", lambda *_: True)
-        monkeypatch.setattr(delta, "stands", lambda *_: True)
-    prepared.compared = Compared(reading, members("day=a"))
-    monkeypatch.setattr(comparing, "demand_same", lambda *_: 5)
-    found = comparing.demand_same_as_copy(Warehouse(spark, spark, prepared=prepared), SOURCE, TARGET)
+        monkeypatch.setattr(delta, "is_log_unchanged", lambda *_: True)
+    prepared.compared = ComparedFiles(reading, members("day=a"))
+    monkeypatch.setattr(comparing, "require_same_rows", lambda *_: 5)
+    found = comparing.require_copy_has_same_rows(Warehouse(spark, spark, prepared=prepared), SOURCE, TARGET)
     assert found == (5 if altered else 0)

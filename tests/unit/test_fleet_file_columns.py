@@ -11,7 +11,7 @@ from tableferry.fleet.warehouse.eligibility import HiveColumn, iceberg_ids
 from tableferry.fleet.warehouse.file_columns import (
     FileColumn,
     avro_columns,
-    hindrance,
+    find_blocker,
     hive_columns,
     read_by_avro,
     read_by_orc,
@@ -119,7 +119,7 @@ def test_what_is_no_schema_of_a_record(schema: str) -> None:
 )
 def test_how_values_may_be_stored(stored: str, kind: str, is_read: bool) -> None:
     more = {"precision": 9, "scale": 2} if kind == "decimal" else {}
-    found = hindrance(hive_columns([HiveColumn("x", {"name": kind, **more})]), [column("x", stored)])
+    found = find_blocker(hive_columns([HiveColumn("x", {"name": kind, **more})]), [column("x", stored)])
     assert (found == "") is is_read
     assert is_read or f"stores x as {stored}, which Iceberg can't read as " in found
 
@@ -140,18 +140,18 @@ def deep(*fields: FileColumn) -> FileColumn:
 
 def test_what_is_in_arrays_and_structs_counts_too() -> None:
     expected = hive_columns([HiveColumn("xs", DEEP)])
-    assert hindrance(expected, [deep(column("a", "int"))]) == ""
-    found = hindrance(expected, [deep(column("a", "int"), column("b", "int"))])
+    assert find_blocker(expected, [deep(column("a", "int"))]) == ""
+    found = find_blocker(expected, [deep(column("a", "int"), column("b", "int"))])
     assert "stores xs.element.b as int" in found
-    assert "stores xs.element as int, which Iceberg can't read as struct" in hindrance(
+    assert "stores xs.element as int, which Iceberg can't read as struct" in find_blocker(
         expected, [column("xs", "list", column("element", "int"))]
     )
 
 
 def test_a_column_with_a_default_that_a_file_lacks() -> None:
     columns = hive_columns([HiveColumn("a", INT), HiveColumn("b", INT)], {"b": "5"})
-    assert hindrance(columns, [column("b", "int")]) == ""
-    assert "lacks b, which is 5 there, and would be null" in hindrance(columns, [column("a", "int")])
+    assert find_blocker(columns, [column("b", "int")]) == ""
+    assert "lacks b, which is 5 there, and would be null" in find_blocker(columns, [column("a", "int")])
 
 
 def test_a_file_that_numbers_its_columns_must_number_them_as_the_table() -> None:
@@ -163,13 +163,15 @@ def test_a_file_that_numbers_its_columns_must_number_them_as_the_table() -> None
         [b._replace(id=2), c._replace(id=3)],
         [a._replace(id=1), c],
     ):
-        assert hindrance(columns, file) == ""
+        assert find_blocker(columns, file) == ""
     for file, other in (
         ([a._replace(id=2), b._replace(id=1)], "a"),
         ([a._replace(id=1), b], "b"),
         ([a._replace(id=1), c._replace(id=2)], "c"),
     ):
-        assert f"has field ids, by which Iceberg finds columns, and {other} would" in hindrance(columns, file)
+        assert f"has field ids, by which Iceberg finds columns, and {other} would" in find_blocker(
+            columns, file
+        )
 
 
 def test_fields_in_arrays_are_numbered_too() -> None:
@@ -179,17 +181,17 @@ def test_fields_in_arrays_are_numbered_too() -> None:
     table = [HiveColumn("xs", DEEP)]
     ids = iceberg_ids(table)
     assert ids == {("xs",): 1, ("xs", "element"): 2, ("xs", "element", "a"): 3, ("xs", "element", "b"): 4}
-    assert "and a would be another one" in hindrance(hive_columns(table, ids=ids), file)
+    assert "and a would be another one" in find_blocker(hive_columns(table, ids=ids), file)
     ids[("xs", "element", "a")] = 5
-    assert hindrance(hive_columns(table, ids=ids), file) == ""
+    assert find_blocker(hive_columns(table, ids=ids), file) == ""
 
 
 def test_orc_files_have_columns_of_any_case_or_by_place() -> None:
     columns = hive_columns([HiveColumn("a", INT), HiveColumn("xs", DEEP)])
     spelled = [column("A", "int"), deep(column("B", "double"))]
-    assert hindrance(read_by_orc(columns, spelled), spelled) == ""
+    assert find_blocker(read_by_orc(columns, spelled), spelled) == ""
     placed = [column("_col0", "string"), column("_col1", "list", column("element", "struct"))]
-    assert "stores a as string" in hindrance(read_by_orc(columns, placed), placed)
+    assert "stores a as string" in find_blocker(read_by_orc(columns, placed), placed)
 
 
 def test_avro_files_have_columns_by_the_very_names_of_a_schema() -> None:
@@ -208,9 +210,9 @@ def test_avro_files_have_columns_by_the_very_names_of_a_schema() -> None:
     named = read_by_avro(hive_columns(columns), reader)
     assert [each.names for each in named] == [("userId", "id"), ("XS",), ("day",)]
     for name in ("userId", "id"):
-        assert hindrance(named, [column(name, "int")]) == ""
-        assert "stores userId as string" in hindrance(named, [column(name, "string")])
-    assert "calls userId userid, so that Hive may read it" in hindrance(named, [column("userid", "int")])
+        assert find_blocker(named, [column(name, "int")]) == ""
+        assert "stores userId as string" in find_blocker(named, [column(name, "string")])
+    assert "calls userId userid, so that Hive may read it" in find_blocker(named, [column("userid", "int")])
 
     field = {"id": 4, "name": "theb", "type": "int"}
     listed = {"type": "list", "element-id": 3, "element": {"type": "struct", "fields": [field]}}

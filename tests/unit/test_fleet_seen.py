@@ -20,10 +20,10 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.identity import change_if_unchanged
+from tableferry.fleet.warehouse.prepared import PreparedCopy
 from tableferry.fleet.warehouse.rewriting import writing
-from tableferry.fleet.warehouse.rewriting.copies import Copy
+from tableferry.fleet.warehouse.rewriting.copies import RewrittenCopy
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
 from tableferry.spark.tables import TableName
 
@@ -223,11 +223,11 @@ def test_a_change_is_made_to_what_was_seen_even_if_that_is_long_ago() -> None:
     ours = warehouse(catalog)
     assert MAIN in entries(ours, NAMES)
     done: list[int] = []
-    assert change_unchanged(ours, NAMES, lambda: done.append(1)) is None
+    assert change_if_unchanged(ours, NAMES, lambda: done.append(1)) is None
     assert MAIN in entries(ours, NAMES)
     catalog.tables["t"] = hive_text(more=", retention=30")
     with conditions.raises("TABLE_CHANGED_DURING_STEP", tables=MAIN):
-        change_unchanged(ours, NAMES, lambda: done.append(2))
+        change_if_unchanged(ours, NAMES, lambda: done.append(2))
     assert done == [1]
 
 
@@ -255,7 +255,7 @@ def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
 ) -> None:
     """Somebody may have altered it, which is to be found before writers are kept out."""
     catalog = Catalog(t=hive_text())
-    ours = replace(warehouse(catalog), prepared=Prepared())
+    ours = replace(warehouse(catalog), prepared=PreparedCopy())
     table, looks = HiveTable(MAIN, Kind.HIVE, "parquet", location="file:/lake/t"), list[int]()
     files = (ListedFile("file:/lake/t/0", 2**40, 1),)
 
@@ -269,11 +269,11 @@ def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
     monkeypatch.setattr(hive, "demand_eligible", demand)
     monkeypatch.setattr(hive, "listed", lambda *_: listed)
     if rewritten:
-        copy = Copy(COPY, TargetFormat.DELTA, {}, 0, "0")
-        work = writing._Work(ours, listed, copy, {}, ({}, {}))
-        monkeypatch.setattr(writing._Work, "on", lambda *_: work)
-        writing.write_ahead(ours, MAIN, COPY, TargetFormat.DELTA)
+        copy = RewrittenCopy(COPY, TargetFormat.DELTA, {}, 0, "0")
+        work = writing._Rewrite(ours, listed, copy, {}, ({}, {}))
+        monkeypatch.setattr(writing._Rewrite, "on", lambda *_: work)
+        writing.write_before_block(ours, MAIN, COPY, TargetFormat.DELTA)
     else:
-        monkeypatch.setattr(comparing, "by_file", lambda *_: True)
-        preparing._until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
+        monkeypatch.setattr(comparing, "is_comparable_by_file", lambda *_: True)
+        preparing._repeat_until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
     assert looks == [1, 2]

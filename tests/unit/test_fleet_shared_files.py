@@ -25,5 +25,5 @@ def test_comment_that_may_not_be_changed_holds_up_no_migration(
     monkeypatch.setattr(shared_files, "kinds", lambda *_: {HIVE: Kind.HIVE})
     monkeypatch.setattr(shared_files, "describe", refused)
     nothing: Any = None
-    shared_files.warn(Warehouse(nothing, nothing), HIVE, ORDERS)
+    shared_files.add_warning(Warehouse(nothing, nothing), HIVE, ORDERS)
     assert f"{HIVE} has no warning in its comment: only the owner may alter it" in caplog.text

@@ -16,7 +16,7 @@ from tableferry.fleet.warehouse.eligibility import (
     ineligibility,
     stored_types,
 )
-from tableferry.fleet.warehouse.iceberg import metrics_modes
+from tableferry.fleet.warehouse.iceberg import list_metrics_modes
 from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
 from tableferry.spark.tables import TableName
 
@@ -174,7 +174,11 @@ def test_add_files_takes_no_bounds_that_may_be_wrong() -> None:
         HiveColumn("name", STRING),
         HiveColumn("k", kind("double")),
     )
-    assert dict(metrics_modes(table(*columns, by=("K",)))) == {"F": "counts", "s.d": "counts", "k": "none"}
+    assert dict(list_metrics_modes(table(*columns, by=("K",)))) == {
+        "F": "counts",
+        "s.d": "counts",
+        "k": "none",
+    }
 
 
 def test_a_schema_s_own_names_are_mapped() -> None:

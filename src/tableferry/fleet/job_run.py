@@ -39,7 +39,7 @@ from tableferry.fleet.stops import report_hand_change, resolve_hand_changes, sto
 from tableferry.fleet.transitions import FORWARD, Action, Transition
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.prepared import PreparedCopy
 from tableferry.fleet.warehouse.taken_rights import TakenRights
 from tableferry.spark.tables import TableName
 
@@ -75,7 +75,7 @@ class JobRun:
         if names.elsewhere:
             self.warehouse.looking_into(names.target.parts[0])
         seen = existing.Seen(names.all)
-        self.warehouse = replace(self.warehouse, seen=seen, prepared=Prepared(), guard=self.demand_claim)
+        self.warehouse = replace(self.warehouse, seen=seen, prepared=PreparedCopy(), guard=self.demand_claim)
 
     def demand_claim(self) -> None:
         """Make sure that the job is still this worker's: it may have slept, and another may be at work.

@@ -131,19 +131,19 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = places.folder_of(layout(warehouse, hive).location, form)
+            folder = places.copies_folder(layout(warehouse, hive).location, form)
             if folder != job.record[REWRITTEN].get("folder"):
-                copies.demand_empty(warehouse, folder)
+                copies.require_empty(warehouse, folder)
             job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", writing.write_ahead(warehouse, hive, target, form))
+                running.update("rows", writing.write_before_block(warehouse, hive, target, form))
             took = {**job.record[REWRITTEN], "seconds": round(time.monotonic() - began, 1)}
             job = job.noted(**{REWRITTEN: took})
         case steps.RewriteRest(target, hive, form):
-            running.update("partitions", writing.write_rest(warehouse, hive, target, form))
+            running.update("partitions", writing.write_during_block(warehouse, hive, target, form))
         case steps.VerifyRewritten(target, hive, form):
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", writing.demand_same(warehouse, hive, target, form))
+                running.update("rows", writing.require_rewritten_rows(warehouse, hive, target, form))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
@@ -189,7 +189,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 external.set_managed(warehouse, table, managed=True)
             job = job.noted(**{WAS_MANAGED: None})
         case steps.MakeTarget(source, target, form):
-            make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
+            make = iceberg.create_copy if form is TargetFormat.ICEBERG else delta.create_copy
             running.update("files", make(warehouse, source, target))
         case steps.CopyDefinition(source, target):
             # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
@@ -199,12 +199,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
-                running.update("rows", comparing.demand_same_as_copy(warehouse, source, target))
+                running.update("rows", comparing.require_copy_has_same_rows(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
             version = job.shadow_watermark
             try:
                 with _stopping(PauseReason.ROWS_DIFFER):
-                    rows = comparing.demand_same(warehouse, hive, target, right_version=version)
+                    rows = comparing.require_same_rows(warehouse, hive, target, right_version=version)
             except Stopped:
                 save(job.noted(**{COMPARE_ALL: True}))
                 raise
@@ -255,7 +255,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.WarnOfSharedFiles(hive, target):
-            shared_files.warn(warehouse, hive, target)
+            shared_files.add_warning(warehouse, hive, target)
         case steps.RestoreComment(table):
             shared_files.restore_comment(warehouse, table)
         case steps.RestoreEntry(target, hive, form):

@@ -1,4 +1,4 @@
-"""Demands that two tables hold the same rows."""
+"""Compare the rows of a Hive table and its copy, and refuse differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from tableferry.fleet.warehouse.existing import is_over
 from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.name_mapping import MAPPING
-from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, members, settled, specs_of
+from tableferry.fleet.warehouse.prepared import (
+    ComparedFiles,
+    DeltaDraft,
+    IcebergCopy,
+    Member,
+    members,
+    settled,
+    specs_of,
+)
 from tableferry.fleet.warehouse.shadow import conditions
 from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.formats.hive.locations import escape_wildcards, split
@@ -38,88 +46,92 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Labelled = tuple[str, "Callable[[], DataFrame]"]
-"""What a frame is called, and what makes it."""
+"""A frame's name for messages, and the function that creates it."""
 
 _OWN_READERS = {
     "parquet": "spark.sql.hive.convertMetastoreParquet",
     "orc": "spark.sql.hive.convertMetastoreOrc",
 }
-# Else a session may leave out of both sides alike what it can't read, and find that they are the same.
+# Otherwise a session may skip unreadable files on both sides and find no difference.
 _WHOLE_FILES = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
 _COMPARED_BY_VALUE = {"string", "tinyint", "smallint", "int", "bigint", "date"}
-# What Spark can't ask a metastore for: it has no escapes there, and refuses both quotes in one value.
+# Values that Spark can't send to a metastore: it has no escapes there, and refuses both quotes in one value.
 _UNQUOTABLE = re.compile(r"""\\|".*'|'.*\"""", re.DOTALL)
 _DIRECTORY = ("scheme", "authority", "directory")
 _PATH = r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)/[^/]+$"
 
 
 class RowsDiffer(Refused):
-    """Two tables' rows or columns aren't the same."""
+    """The rows or columns of two tables differ."""
 
 
-def demand_same(
+def require_same_rows(
     warehouse: Warehouse,
     left: TableName,
     right: TableName,
     right_version: str | None = None,
     where: str = "true",
 ) -> int:
-    """Make sure that two tables have the same columns and rows, in any order; return how many rows.
+    """Require that two tables have the same columns and rows, in any order; return the number of rows.
 
-    Rows for which a condition doesn't hold are left out.
+    A Hive timestamp and an Iceberg ``timestamptz`` are both compared as instants, and integers of different
+    widths by value.
 
-    A Hive timestamp and an Iceberg ``timestamptz`` are both instants, and compare as such; an integer that
-    is wider on one side compares by its value. The right table is read at a snapshot id, or a version of
-    Delta, if one is given.
+    Args:
+        warehouse: The warehouse.
+        left: The first table.
+        right: The second table.
+        right_version: The snapshot id or Delta version at which the second table is read; None for now.
+        where: The condition of the compared rows.
 
     Raises:
-        RowsDiffer: They differ; the message says where.
-        TableError: One of them can't be read.
+        RowsDiffer: The tables differ; the message lists the differences.
+        TableError: One of the tables can't be read.
     """
     label = str(right) if right_version is None else f"{right}@{right_version}"
-    return demand_same_frames(
-        (str(left), lambda: rows(warehouse, left, where=where)),
-        (label, lambda: rows(warehouse, right, right_version, where)),
+    return require_same_frames(
+        (str(left), lambda: read_rows(warehouse, left, where=where)),
+        (label, lambda: read_rows(warehouse, right, right_version, where)),
     )
 
 
-def demand_same_as_copy(
+def require_copy_has_same_rows(
     warehouse: Warehouse, source: TableName, target: TableName, *, made_now: bool = False
 ) -> int:
-    """Make sure that a copy, as this run made it, has the rows of the Hive table's files.
+    """Require that a copy has the rows of the Hive table's files.
 
-    Files that this run has compared before, and that were read as they would be now, aren't read again.
-    What this run didn't make, or somebody changed since, is compared as a whole.
+    Files that this run has compared before, under the same definitions, aren't read again. A copy that this
+    run didn't create, or that was changed since, is compared as a whole.
 
     Args:
         warehouse: The warehouse.
         source: The Hive table.
         target: The copy.
-        made_now: Whether it was made a moment ago, so that nobody needs to look whether it was changed since.
+        made_now: Whether the caller has just created the copy, so it can't have been changed since.
 
     Returns:
-        How many rows were compared.
+        The number of compared rows.
 
     Raises:
-        RowsDiffer: They differ; the message says where.
-        TableError: One of them can't be read.
+        RowsDiffer: The tables differ; the message lists the differences.
+        TableError: One of the tables can't be read.
     """
     prepared = warehouse.prepared
     if prepared is None or prepared.listed is None:
-        return demand_same(warehouse, source, target)
+        return require_same_rows(warehouse, source, target)
     if prepared.drafted is not None:
-        return _demand_same_as_log(warehouse, prepared.listed, prepared.drafted, target)
+        return _compare_with_log(warehouse, prepared.listed, prepared.drafted, target)
     if prepared.made is None:
-        # A run that died may have left one.
-        trial.sweep(warehouse, prepared.listed.table)
-        return demand_same(warehouse, source, target)
+        # A killed run may have left a trial.
+        trial.remove_trials(warehouse, prepared.listed.table)
+        return require_same_rows(warehouse, source, target)
     made, listed = prepared.made, prepared.listed
     if listed.table.reading != made.reading:
-        # Somebody has altered it since, and a column that nobody has written changes no file.
-        return demand_same(warehouse, source, target)
+        # The Hive table was altered since. A new column changes no file.
+        return require_same_rows(warehouse, source, target)
     snapshot, mapping = made.snapshot, made.mapping
     with explaining("TABLE_READ_FAILED", table=target):
         if not made_now or mapping is None:
@@ -127,7 +139,7 @@ def demand_same_as_copy(
             snapshot, mapping = versions.of_properties(properties), properties.get(MAPPING)
         columns = warehouse.spark.table(warehouse.iceberg(target).sql).schema
     if snapshot != made.snapshot:
-        return demand_same(warehouse, source, target)
+        return require_same_rows(warehouse, source, target)
     reading = json.dumps(
         [
             made.reading,
@@ -137,20 +149,24 @@ def demand_same_as_copy(
     )
     known = prepared.compared_files(reading)
     if prepared.by_file:
-        count, compared = _demand_same_files(warehouse, listed, target, made, known)
+        count, compared = _compare_files(warehouse, listed, target, made, known)
     else:
-        count, compared = _demand_same_partitions(warehouse, listed.table, target, made, known)
-    prepared.compared = Compared(reading, settled(compared, listed.at))
+        count, compared = _compare_partitions(warehouse, listed.table, target, made, known)
+    prepared.compared = ComparedFiles(reading, settled(compared, listed.at))
     return count
 
 
-def _demand_same_files(
-    warehouse: Warehouse, listed: TableFiles, target: TableName, made: Made, known: frozenset[Member] | None
+def _compare_files(
+    warehouse: Warehouse,
+    listed: TableFiles,
+    target: TableName,
+    made: IcebergCopy,
+    known: frozenset[Member] | None,
 ) -> tuple[int, frozenset[Member]]:
-    """Compare the files that the copy was given since it was compared, or all if more than these differ.
+    """Compare the files that were added to the copy since its last comparison, or all files if others differ.
 
     Returns:
-        How many rows were compared, and the files whose rows are the same by now.
+        The number of compared rows, and all files whose rows are known to be the same.
     """
     left = made.holds - (known or frozenset())
     if known is not None and not left:
@@ -158,23 +174,27 @@ def _demand_same_files(
     since = made.since if left <= made.added else None
     files = made.holds if since is None else made.added
     if not files:
-        return demand_same(warehouse, listed.table.name, target, made.snapshot), made.holds
-    count = demand_same_frames(
-        (f"the files of {listed.table.name}", lambda: rows_of_files(warehouse, listed, files)),
-        (str(target), lambda: rows_since(warehouse, target, made.snapshot, since)),
+        return require_same_rows(warehouse, listed.table.name, target, made.snapshot), made.holds
+    count = require_same_frames(
+        (f"the files of {listed.table.name}", lambda: read_file_rows(warehouse, listed, files)),
+        (str(target), lambda: read_rows_since(warehouse, target, made.snapshot, since)),
     )
     return count, made.holds
 
 
-def _demand_same_partitions(
-    warehouse: Warehouse, table: HiveTable, target: TableName, made: Made, known: frozenset[Member] | None
+def _compare_partitions(
+    warehouse: Warehouse,
+    table: HiveTable,
+    target: TableName,
+    made: IcebergCopy,
+    known: frozenset[Member] | None,
 ) -> tuple[int, frozenset[Member]]:
-    """Compare the partitions that aren't as they were when they were compared, but for busy ones.
+    """Compare the partitions that changed since their last comparison, without busy ones.
 
-    All are compared where these can't be told from the others.
+    The whole table is compared if no condition can select these partitions.
 
     Returns:
-        How many rows were compared, and the files whose rows are the same by now.
+        The number of compared rows, and all files whose rows are known to be the same.
     """
     busy = warehouse.prepared.busy if warehouse.prepared else frozenset[str]()
     changed = specs_of(made.holds ^ (known or frozenset())) - busy
@@ -182,78 +202,80 @@ def _demand_same_partitions(
     if known is not None and not changed:
         return 0, quiet
     if known is None or made.since is None:
-        # Nothing of this copy was compared, as it was made anew.
+        # The copy was recreated, so nothing of it was compared.
         where = _in_partitions(table, busy)
         where = where and f"NOT coalesce({where}, false)"
     else:
         where = _in_partitions(table, changed)
     if where is None:
-        return demand_same(warehouse, table.name, target, made.snapshot), made.holds
-    return demand_same(warehouse, table.name, target, made.snapshot, where), quiet
+        return require_same_rows(warehouse, table.name, target, made.snapshot), made.holds
+    return require_same_rows(warehouse, table.name, target, made.snapshot, where), quiet
 
 
-def demand_same_as_drafted(warehouse: Warehouse, listed: TableFiles, drafted: Drafted) -> int:
-    """Make sure that a Delta copy has, or will have, the rows of the Hive table in the files that it names.
+def require_draft_has_same_rows(warehouse: Warehouse, listed: TableFiles, drafted: DeltaDraft) -> int:
+    """Require that a Delta copy has, or will have, the rows of the Hive table in the files of its commit.
 
-    Files that this run has compared before, and that were read as they would be now, aren't read again.
+    Files that this run has compared before, under the same definitions, aren't read again.
 
     Args:
         warehouse: The warehouse.
-        listed: The Hive table, as it was listed before the copy's commit was drafted.
+        listed: The Hive table's listing from before the commit was drafted.
         drafted: The copy's commit.
 
     Returns:
-        How many rows were compared.
+        The number of compared rows.
 
     Raises:
-        RowsDiffer: They differ; the message says where.
-        TableError: They can't be read.
-        StateError: Nothing can be written beside the table's directory.
+        RowsDiffer: The rows differ; the message lists the differences.
+        TableError: The rows can't be read.
+        StateError: This process can't write beside the table's directory.
     """
     table, prepared, spark, count = listed.table, warehouse.prepared, warehouse.spark, 0
     known = (prepared.compared_files(drafted.reading) if prepared else None) or frozenset()
     if left := drafted.holds - known:
         with (
-            trial.written(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
-            # By now the table's directory may have a Delta log.
+            trial.write_trial(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
+            # The table's directory may have a Delta log already.
             optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}),
         ):
-            count = demand_same_frames(
-                (f"the files of {table.name}", lambda: rows_of_files(warehouse, listed, left)),
+            count = require_same_frames(
+                (f"the files of {table.name}", lambda: read_file_rows(warehouse, listed, left)),
                 (f"{table.name} as Delta", lambda: spark.read.format("delta").load(folder)),
             )
     if prepared is not None:
-        prepared.compared = Compared(drafted.reading, settled(drafted.holds, listed.at), drafted)
+        prepared.compared = ComparedFiles(drafted.reading, settled(drafted.holds, listed.at), drafted)
     return count
 
 
-def _demand_same_as_log(warehouse: Warehouse, listed: TableFiles, drafted: Drafted, target: TableName) -> int:
-    """Make sure that a Delta copy, by the log that this run has written, has the rows of the Hive table."""
+def _compare_with_log(
+    warehouse: Warehouse, listed: TableFiles, drafted: DeltaDraft, target: TableName
+) -> int:
+    """Require that a Delta copy has the rows of the Hive table, by the log that this run has written."""
     prepared, table = warehouse.prepared, listed.table
     known = prepared.compared_files(drafted.reading) if prepared and prepared.by_file else None
     if (
         known
-        # Nobody has altered it since the log was written.
+        # The Hive table wasn't altered since the log was written.
         and drafted.hive_reading == table.reading
         and drafted.holds == members(listed)
         and len(drafted.draft.files) == len(drafted.holds)
         and not known.isdisjoint(drafted.holds)
         and is_over(warehouse, table, target)
-        and delta.stands(warehouse, table, drafted.draft)
+        and delta.is_log_unchanged(warehouse, table, drafted.draft)
     ):
         try:
-            return demand_same_as_drafted(warehouse, listed, drafted)
+            return require_draft_has_same_rows(warehouse, listed, drafted)
         except (StateError, TableError) as error:
             _log.warning("%s is compared as a whole: %s", table.name, error.one_line)
-    return demand_same(warehouse, table.name, target)
+    return require_same_rows(warehouse, table.name, target)
 
 
-def demand_same_frames(left: Labelled, right: Labelled) -> int:
-    """Make sure that two frames, each with what it is called, have the same rows; return how many.
+def require_same_frames(left: Labelled, right: Labelled) -> int:
+    """Require that two frames have the same rows; return the number of rows.
 
     Raises:
-        RowsDiffer: They differ; the message says where.
-        TableError: One of them can't be read.
+        RowsDiffer: The frames differ; the message lists the differences.
+        TableError: One of the frames can't be read.
     """
     with explaining("COMPARISON_FAILED", source=left[0], target=right[0]):
         source, target = left[1](), right[1]()
@@ -266,11 +288,11 @@ def demand_same_frames(left: Labelled, right: Labelled) -> int:
     return verdict.source.rows
 
 
-def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
-    """Say whether the rows of a Hive table are those of its listed files, each read alone.
+def is_comparable_by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
+    """Return whether reading each listed file alone gives exactly the Hive table's rows.
 
-    That is so where Spark reads the table by its own reader of Parquet or ORC, and reads just these files, as
-    far as it says: empty ones count there. Files that come or go meanwhile don't matter.
+    It does if Spark reads the table by its own reader for Parquet or ORC, and if it reads just these files.
+    Files that are written or removed during this check are ignored.
 
     Raises:
         TableError: The table can't be read.
@@ -281,10 +303,10 @@ def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
         return False
     kinds = {column.name.lower(): column.type["name"] for column in table.columns}
     if any(kinds[name.lower()] == "char" for name in table.partition_columns):
-        # Spark pads their values.
+        # Spark pads the values of char columns.
         return False
     with explaining("TABLE_READ_FAILED", table=table.name):
-        # This session may have listed it before others wrote.
+        # This session may have listed the table before other processes wrote to it.
         spark.catalog.refreshTable(table.name.sql)
         read = {split(unquote(path)) for path in spark.table(table.name.sql).inputFiles()}
     known = {split(file.path) for file in listed.listing.read}
@@ -294,12 +316,12 @@ def by_file(warehouse: Warehouse, listed: TableFiles) -> bool:
     return not (known - read) & now and read - known <= now
 
 
-def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Member]) -> DataFrame:
-    """Return the rows that a Hive table has in some of its files, with their partitions' values."""
+def read_file_rows(warehouse: Warehouse, listed: TableFiles, files: Collection[Member]) -> DataFrame:
+    """Return the rows of some files of a Hive table, with the values of their partitions."""
     spark = warehouse.spark
     columns = {field.name.lower(): field for field in spark.table(listed.table.name.sql).schema}
     keys = [columns.pop(name.lower()) for name in listed.table.partition_columns]
-    # Without it, directories' names would be columns too.
+    # Without this option, Spark would add columns for directories such as `day=1`.
     reader = spark.read.option("recursiveFileLookup", "true").schema(StructType(list(columns.values())))
     paths = sorted({escape_wildcards(file.path) for file, _ in files})
     frame = reader.format(listed.table.format).load(paths)
@@ -312,11 +334,11 @@ def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Me
         [(*directory, *_values(spec)) for directory, spec in specs],
         ", ".join(f"{name} STRING" for name in strings),
     )
-    # As Hadoop has it, a path isn't percent-encoded; decoding makes a space of a plus sign.
+    # `_metadata.file_path` is percent-encoded. `url_decode` would turn a plus sign into a space.
     path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
     parts = {part: F.regexp_extract(path, _PATH, at) for at, part in enumerate(_DIRECTORY, 1)}
     names = [field.name for field in columns.values()]
-    # The table's own columns may have any of the names here.
+    # The table's own columns may have any of the names that are used here.
     frame = frame.select(
         *(F.col(quote(name)).alias(f"c{at}") for at, name in enumerate(names)),
         *(part.alias(name) for name, part in parts.items()),
@@ -328,8 +350,8 @@ def rows_of_files(warehouse: Warehouse, listed: TableFiles, files: Collection[Me
     )
 
 
-def rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: str | None) -> DataFrame:
-    """Return an Iceberg table's rows at a snapshot, or only those that were added since an earlier one."""
+def read_rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: str | None) -> DataFrame:
+    """Return an Iceberg table's rows at a snapshot, or only the rows added since an earlier snapshot."""
     if since is None and snapshot == versions.NO_SNAPSHOT:
         return warehouse.spark.table(warehouse.iceberg(target).sql).where("false")
     between = {"start-snapshot-id": since, "end-snapshot-id": snapshot}
@@ -338,20 +360,20 @@ def rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: st
 
 
 def _in_partitions(table: HiveTable, specs: Collection[str]) -> str | None:
-    """Write the condition that a row is in one of some partitions; None if that can't be said so."""
+    """Return the condition that a row is in one of some partitions; None if no condition can express it."""
     columns = {column.name.lower(): column.type["name"] for column in table.columns}
     kinds = [columns[name.lower()] for name in table.partition_columns]
-    # Hive's readers show another value for null, and Spark other texts of other types.
+    # Hive's readers return another value for null, and Spark other texts for other types.
     if not 0 < len(specs) <= conditions.MOST or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
         return None
     partitions = [parsed(table.name, spec, kinds) for spec in sorted(specs)]
-    if metastore_refuses(partitions) or any(None in partition for partition in partitions):
+    if is_refused_by_metastore(partitions) or any(None in partition for partition in partitions):
         return None
     return conditions.where(partitions, table.partition_columns, columns)
 
 
-def metastore_refuses(partitions: Iterable[Partition]) -> bool:
-    """Say whether Spark may fail to ask a metastore for one of some partitions."""
+def is_refused_by_metastore(partitions: Iterable[Partition]) -> bool:
+    """Return whether Spark can't filter a metastore's partitions by one of these values."""
     return any(value and _UNQUOTABLE.search(value) for partition in partitions for value in partition)
 
 
@@ -359,11 +381,13 @@ def _values(spec: str) -> list[str | None]:
     return [None if value == NULL else value for _, value in split_spec(spec)]
 
 
-def rows(warehouse: Warehouse, name: TableName, version: str | None = None, where: str = "true") -> DataFrame:
-    """Return a table's rows that a condition holds for, as they are now or were at a version.
+def read_rows(
+    warehouse: Warehouse, name: TableName, version: str | None = None, where: str = "true"
+) -> DataFrame:
+    """Return a table's rows that fulfil a condition, now or at a version.
 
     Raises:
-        TableError: There is no such table.
+        TableError: The table doesn't exist.
     """
     spark, kind = warehouse.spark, existing.kind(warehouse, name)
     table = warehouse.iceberg(name) if kind is Kind.ICEBERG else name
@@ -371,7 +395,7 @@ def rows(warehouse: Warehouse, name: TableName, version: str | None = None, wher
         return spark.table(table.sql).where("false")
     if version is not None:
         return spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF {int(version)}").where(where)
-    # Another process may have written since this session listed the files.
+    # Other processes may have written since this session listed the files.
     spark.sql(f"REFRESH TABLE {table.sql}").collect()
     found = spark.table(table.sql).where(where)
     if kind is not Kind.HIVE:

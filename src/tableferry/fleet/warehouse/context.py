@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tableferry.fleet.warehouse.existing import Seen
     from tableferry.fleet.warehouse.neighbours import Neighbourhood
-    from tableferry.fleet.warehouse.prepared import Prepared
+    from tableferry.fleet.warehouse.prepared import PreparedCopy
     from tableferry.fleet.warehouse.views import Views
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Warehouse:
     neighbourhood: Neighbourhood | None = None
     views: Views | None = None
     seen: Seen | None = None
-    prepared: Prepared | None = None
+    prepared: PreparedCopy | None = None
     guard: Callable[[], None] = _unguarded
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Makes a Delta table over the directory of a Hive table, whose entry and files stay as they are.
+"""Create a Delta table over the directory of a Hive table, whose entry and files stay unchanged.
 
-The log goes into the Hive table's directory, as ``_delta_log``, a name that Hive doesn't read; a second,
-external entry shows the directory as Delta.
+The log is the folder ``_delta_log`` in the Hive table's directory, a name that Hive doesn't read. A second,
+external entry in the catalog points to the directory as Delta.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tableferry.fleet.warehouse.files import (
     Listing,
     TableFiles,
     paths_below,
-    too_deep,
-    unregistered,
+    refuse_files_outside_partitions,
+    refuse_nested_files,
 )
-from tableferry.fleet.warehouse.prepared import Drafted
+from tableferry.fleet.warehouse.prepared import DeltaDraft
 from tableferry.formats.hive.locations import below, reachable, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.driver import in_process
@@ -40,47 +40,47 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The operations that carrying a definition over adds to a log after its first commit.
+# The operations that copying a table's definition adds to a log after its first commit.
 _DEFINING = frozenset({"SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CHANGE COLUMN", "CHANGE COLUMNS"})
 
 
-def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
-    """Make a Delta table that holds each file of a Hive table once, and return how many these are.
+def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> int:
+    """Create a Delta table that contains each file of a Hive table once; return the number of files.
 
-    Done already, or half, is fine.
+    The function can be repeated.
 
     Raises:
         TableError: A statement failed; run again when its cause is fixed.
-        Refused: The table can't be Delta as it is, or another table has the target's name.
+        Refused: The table can't become a Delta table, or another table has the target's name.
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     listed = hive.last_listed(warehouse, table)
     _demand_in_partitions(listed)
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
-        draft = _make(warehouse, listed, target)
+        draft = _create_copy(warehouse, listed, target)
     if warehouse.prepared is not None:
-        warehouse.prepared.drafted = Drafted.of(draft, listed) if draft else None
+        warehouse.prepared.drafted = DeltaDraft.of(draft, listed) if draft else None
     return len(listed.listing.read)
 
 
-def drafted(warehouse: Warehouse, listed: TableFiles) -> Drafted | None:
-    """Draft a copy's only commit; None if there is no file for it to name, or only Spark can write it.
+def draft_commit(warehouse: Warehouse, listed: TableFiles) -> DeltaDraft | None:
+    """Draft a copy's only commit; None if the table has no files, or only Spark can write the commit.
 
     Raises:
-        TableError: Something about the table can't be read.
-        Refused: The table can't be Delta as it is.
+        TableError: The table's definition or files can't be read.
+        Refused: The table can't become a Delta table.
     """
     if not listed.listing.read or not can_be_drafted(warehouse, listed.table):
         return None
     _demand_in_partitions(listed)
-    draft = _draft(warehouse, listed, _far_files(warehouse, listed))
-    return Drafted.of(draft, listed) if draft else None
+    draft = _draft(warehouse, listed, _find_hadoop_files(warehouse, listed))
+    return DeltaDraft.of(draft, listed) if draft else None
 
 
 def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
-    """Write a checkpoint of a copy's first commit if that names many files, where its log is on a disk.
+    """Write a checkpoint of a copy's first commit if it lists many files and the log is on a local disk.
 
-    Elsewhere, and where it fails, readers read the commit, until Delta writes a checkpoint of its own.
+    Otherwise, and if it fails, readers read the commit until Delta writes its own checkpoint.
     """
     spark = warehouse.spark
     try:
@@ -93,11 +93,11 @@ def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
         _log.warning("%s has no checkpoint: %s", target, error.one_line)
 
 
-def stands(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:
-    """Say whether the log in a Hive table's directory is as a draft has it, and nothing came to it.
+def is_log_unchanged(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:
+    """Return whether the log in a Hive table's directory has exactly the drafted commit.
 
     Raises:
-        StateError: It can't be read.
+        StateError: The log can't be read.
     """
     root = reachable(table.location, same_machine=in_process(warehouse.spark))
     log = overlay.log_at(root) if root else far_log.read(warehouse, table.location)
@@ -116,30 +116,31 @@ def _draft(warehouse: Warehouse, listed: TableFiles, far: overlay.FarFiles | Non
 
 def _demand_in_partitions(listed: TableFiles) -> None:
     name, files = listed.table.name, listed.listing
-    if refusal := too_deep(name, files) or unregistered(name, files):
+    if refusal := refuse_nested_files(name, files) or refuse_files_outside_partitions(name, files):
         raise refusal
 
 
-def _far_files(warehouse: Warehouse, listed: TableFiles) -> overlay.FarFiles | None:
-    """Return a table's files where this process reaches them, and a log, by Hadoop alone."""
+def _find_hadoop_files(warehouse: Warehouse, listed: TableFiles) -> overlay.FarFiles | None:
+    """Return a table's files if this process reaches them, and a log, only through Hadoop."""
     location = listed.table.location
-    return far_files(warehouse.spark, location, listed.listing) if is_far(warehouse, location) else None
+    if not is_reached_by_hadoop(warehouse, location):
+        return None
+    return list_hadoop_files(warehouse.spark, location, listed.listing)
 
 
-def is_far(warehouse: Warehouse, location: str) -> bool:
-    """Say whether a table's directory, and a log in it, are reached from here by Hadoop alone."""
+def is_reached_by_hadoop(warehouse: Warehouse, location: str) -> bool:
+    """Return whether this process reaches a table's directory, and a log in it, only through Hadoop."""
     near = reachable(location, same_machine=in_process(warehouse.spark))
     return near is None and far_log.is_within_reach(warehouse, location)
 
 
-def far_files(spark: SparkSession, location: str, listing: Listing) -> overlay.FarFiles:
-    """Return the files of a listing that lie below a table's directory, as Hadoop reads them.
+def list_hadoop_files(spark: SparkSession, location: str, listing: Listing) -> overlay.FarFiles:
+    """Return the listed files below a table's directory, with the function by which Hadoop reads them.
 
-    If none is the table's, those that lie about were refused before. Partitions outside the directory are
-    refused, whatever files they have.
+    The caller has refused files outside of all partitions, and partitions outside the directory.
 
     Raises:
-        StateError: The cluster keeps its Java to itself.
+        StateError: The cluster doesn't expose its Java.
     """
     listed = listing.files if listing.read else ()
     paths = paths_below(listed, location)
@@ -149,16 +150,16 @@ def far_files(spark: SparkSession, location: str, listing: Listing) -> overlay.F
 
 
 def _known_footers(warehouse: Warehouse) -> overlay.KnownFooters:
-    """Return the footers of files that were compared, and by them."""
+    """Return the footers of files that were compared before."""
     prepared = warehouse.prepared
     return prepared.compared.footers if prepared and prepared.compared else {}
 
 
 def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
-    """Say whether this process can write a Hive table's log, and there is none yet.
+    """Return whether this process can write a Hive table's log, and the table has none yet.
 
     Raises:
-        StateError: Nobody lets us look.
+        StateError: The directory can't be listed.
     """
     if reachable(table.location, same_machine=in_process(warehouse.spark)) is None:
         log = far_log.read(warehouse, table.location)
@@ -166,10 +167,10 @@ def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
     return not overlay.has_log(warehouse.spark, table.location)
 
 
-def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overlay.Draft | None:
-    """Write the log and the entry, and return the log's only commit if this process wrote it now."""
+def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overlay.Draft | None:
+    """Write the log and the catalog entry; return the commit if this call wrote it."""
     spark, table, files = warehouse.spark, listed.table, listed.listing.read
-    trial.sweep(warehouse, table)
+    trial.remove_trials(warehouse, table)
     if in_process(spark) and reachable(table.location, same_machine=True) is None:
         far_log.finish(warehouse, table.location)
     registered = _is_registered(warehouse, table, target)
@@ -186,7 +187,7 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overla
                 folder=table.location,
                 partitions=list(map(str, outside)),
             )
-        if far := _far_files(warehouse, listed):
+        if far := _find_hadoop_files(warehouse, listed):
             if draft := _draft(warehouse, listed, far):
                 far_log.write(warehouse, table.location, draft)
         else:
@@ -205,10 +206,10 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overla
 
 
 def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
-    """Say whether the target is in the catalog already, over the Hive table's directory.
+    """Return whether the catalog has the target already, over the Hive table's directory.
 
     Raises:
-        Refused: Another table has its name.
+        Refused: Another table has the target's name.
     """
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
@@ -221,24 +222,24 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
 def _is_current(
     warehouse: Warehouse, table: HiveTable, files: Sequence[ListedFile], registered: bool
 ) -> bool:
-    """Say whether the log names just the files that are listed, as they are.
+    """Return whether the log names exactly the listed files, with their sizes and times.
 
-    Earlier versions didn't mark their first commit, and not all compute lets a commit be marked: then the
-    copy's entry shows whose log it is.
+    Earlier versions of Tableferry didn't mark their first commit, and some compute doesn't allow it. Then
+    the copy's catalog entry proves that Tableferry wrote the log.
 
     Raises:
-        Refused: Its first commit isn't ours, or somebody wrote to it.
+        Refused: Tableferry didn't write the first commit, or another process wrote to the table.
     """
     spark, path = warehouse.spark, f"delta.{quote(table.location)}"
     history = spark.sql(f"DESCRIBE HISTORY {path}").select("operation", "userMetadata").collect()
     *later, (first, mark) = history
-    ours = first == "CONVERT" and (registered or mark == overlay.MARK)
-    if not ours or not _DEFINING.issuperset(row[0] for row in later):
+    is_ours = first == "CONVERT" and (registered or mark == overlay.MARK)
+    if not is_ours or not _DEFINING.issuperset(row[0] for row in later):
         raise Refused("DELTA_TABLE_IN_HIVE_DIRECTORY", folder=table.location, table=table.name)
     rows = spark.sql(f"SELECT * FROM {path}")
     if sorted(map(split, rows.inputFiles())) != sorted(split(file.path) for file in files):
         return False
-    # One that was written again may have its old name. What the log says of one without rows says nothing.
+    # A rewritten file may have its old name. The query returns no metadata for files without rows.
     known = {(split(file.path), file.size, file.modified // 1000) for file in files}
     try:
         said = (
@@ -249,6 +250,6 @@ def _is_current(
             .collect()
         )
     except SPARK_ERRORS:
-        # It can't be read by the size that it had.
+        # Spark can't read a file whose size differs from the log.
         return False
     return all((split(unquote(path)), size, modified) in known for path, size, modified in said)

@@ -20,7 +20,7 @@ from tableferry.fleet.naming import dropped_name
 from tableferry.fleet.warehouse import asking, far_log, hive, renaming, versions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.identity import change_if_unchanged
 from tableferry.fleet.warehouse.shadow.marks import ROOT
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import reachable, split
@@ -155,7 +155,7 @@ def _drop_iceberg(
         renaming.rename(warehouse, aside, name)
         raise
     statement = f"DROP TABLE {warehouse.iceberg(aside).sql}"
-    change_unchanged(warehouse, (aside,), lambda: warehouse.spark.sql(statement).collect())
+    change_if_unchanged(warehouse, (aside,), lambda: warehouse.spark.sql(statement).collect())
 
 
 def _demand_version(
@@ -201,7 +201,9 @@ def _drop_delta(
             warehouse.effect(partial(_set_aside, root, log))
         _demand_aside(root, log, expected)
     if name is not None:
-        change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(f"DROP TABLE {name.sql}").collect())
+        change_if_unchanged(
+            warehouse, (name,), lambda: warehouse.spark.sql(f"DROP TABLE {name.sql}").collect()
+        )
     if root is not None:
         warehouse.effect(partial(storage.remove, root / _ASIDE))
 

@@ -69,7 +69,7 @@ class Seen:
     """What a run has seen of its job's tables; it's forgotten with each change that the run makes.
 
     So a table is looked at once for all steps between two changes. What somebody else does to it meanwhile is
-    found where it matters: `identity.change_unchanged` looks again, right before a change.
+    found where it matters: `identity.change_if_unchanged` looks again, right before a change.
 
     Attributes:
         names: The job's.

@@ -1,7 +1,7 @@
-"""Whether Iceberg reads columns of ORC and Avro files as those of a table: pure.
+"""Decide whether Iceberg reads the columns of ORC and Avro files as a table's columns.
 
-Hive and Spark turn a file's values into the table's types where that can be done at all; Iceberg only widens
-some (https://iceberg.apache.org/spec/#schema-evolution).
+Hive and Spark convert a file's values to the table's types wherever possible. Iceberg only widens some types
+(https://iceberg.apache.org/spec/#schema-evolution).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tableferry.spark.types import ColumnPath, lowered
 
 
 class FileColumn(NamedTuple):
-    """A column, or a field in one: of a file, or one that files are expected to have.
+    """A column or nested field, of a file or expected in files.
 
     Attributes:
-        names: Its name, and the others that it may have in files.
-        kind: Its type's name: ``struct``, ``list``, ``map``, or what Iceberg or the file's format calls it.
+        names: Its name, and the other names that it may have in files.
+        kind: Its type: ``struct``, ``list``, ``map``, or the name in Iceberg or in the file's format.
         inner: A struct's fields; ``element`` of a list, ``key`` and ``value`` of a map.
-        default: What it is in rows of files that lack it, if that isn't null.
-        id: The number by which Iceberg finds it; None of a file's if the file has none.
+        default: Its value in rows of files that lack it, if that isn't null.
+        id: Its Iceberg field id; None if the file has no ids.
     """
 
     names: tuple[str, ...]
@@ -34,12 +34,12 @@ class FileColumn(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its own name."""
+        """The first name."""
         return self.names[0]
 
 
 AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
-"""The properties of a Hive table by which its Avro schema is given, or found."""
+"""The properties of a Hive table that contain its Avro schema or the schema's address."""
 
 _ICEBERG: Mapping[str, str] = {
     **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
@@ -50,7 +50,7 @@ _ICEBERG: Mapping[str, str] = {
     "array": "list",
 }
 _AVRO_INSTANTS = ("timestamp-millis", "timestamp-micros")
-# Others than these mean nothing to Avro's readers; of decimals and others of bytes they are told below.
+# Avro's readers ignore other logical types. `_AvroTypes` handles decimals and other bytes.
 _AVRO_LOGICAL = (
     "date",
     "local-timestamp-micros",
@@ -60,7 +60,7 @@ _AVRO_LOGICAL = (
     "uuid",
     *_AVRO_INSTANTS,
 )
-# How values of these may be stored, besides as what they are.
+# The other stored types from which Iceberg reads these types.
 _READ_FROM = {
     "long": ("int", "timestamp-micros"),
     "double": ("float",),
@@ -79,8 +79,8 @@ def hive_columns(
 
     Args:
         columns: Its columns.
-        defaults: What a column is in the rows of files that lack it, where that isn't null.
-        ids: What Iceberg numbers columns and fields by, by paths in lower case.
+        defaults: The values of columns in rows of files that lack them, if these aren't null.
+        ids: The Iceberg field ids, by paths in lower case.
     """
     made = (_hive_column((column.name,), column.type, ids) for column in columns)
     return tuple(column._replace(default=defaults.get(column.name, "")) for column in made)
@@ -95,15 +95,15 @@ def _hive_column(path: ColumnPath, kind: Type, ids: Mapping[ColumnPath, int]) ->
 
 
 def decimal_kind(precision: int, scale: int) -> str:
-    """Return the name of a type of decimals."""
+    """Return the name of a decimal type."""
     return f"decimal({precision}, {scale})"
 
 
 def avro_columns(schema: str) -> tuple[FileColumn, ...]:
-    """Return the columns of a schema of Avro's, with their aliases and defaults.
+    """Return the columns of an Avro schema, with their aliases and defaults.
 
     Raises:
-        ValueError: It's none of a record.
+        ValueError: The text isn't the Avro schema of a record.
     """
     try:
         column = _AvroTypes().column("", json.loads(schema))
@@ -115,14 +115,14 @@ def avro_columns(schema: str) -> tuple[FileColumn, ...]:
 
 
 class _AvroTypes:
-    """The named types of a schema, which it may use again after the first time."""
+    """A parser that remembers the named types of a schema, which may refer to them by name."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Any, str]] = {}
         self._within: list[str] = []
 
     def column(self, name: str, kind: Any, space: str = "") -> FileColumn:
-        """Read a column of a type, in a namespace."""
+        """Return a column of a type; ``space`` is the enclosing namespace."""
         match kind:
             case str():
                 return self._of_name(name, kind, space)
@@ -162,7 +162,7 @@ class _AvroTypes:
 
     def _of_name(self, name: str, kind: str, space: str) -> FileColumn:
         full = _full(kind, space)
-        # One that holds itself has no end.
+        # A recursive type stays a name.
         if full in self._named and full not in self._within:
             return self.column(name, *self._named[full])
         return FileColumn((name,), "binary" if kind == "bytes" else kind)
@@ -186,7 +186,7 @@ def _full(name: str, space: str) -> str:
 
 
 def read_by_avro(columns: Iterable[FileColumn], reader: Iterable[FileColumn]) -> tuple[FileColumn, ...]:
-    """Give columns of a Hive table the names and defaults that its Avro schema has for them."""
+    """Return a Hive table's columns with the names and defaults of its Avro schema."""
     by_name = {column.name.lower(): column for column in reader}
     return tuple(
         column._replace(names=own.names, default=own.default, inner=read_by_avro(column.inner, own.inner))
@@ -197,7 +197,7 @@ def read_by_avro(columns: Iterable[FileColumn], reader: Iterable[FileColumn]) ->
 
 
 def read_by_orc(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> tuple[FileColumn, ...]:
-    """Give columns the names that they have in an ORC file, of any case; an old one's are by place."""
+    """Return columns with their names in an ORC file; files of old Hive versions have columns by position."""
     if file and all(column.name.startswith("_col") for column in file):
         return tuple(
             column._replace(names=(*column.names, f"_col{place}")) for place, column in enumerate(columns)
@@ -211,12 +211,12 @@ def read_by_orc(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> tu
     )
 
 
-def hindrance(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> str:
-    """Say what keeps a file out of an Iceberg table, as the end of a sentence; empty if nothing does.
+def find_blocker(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> str:
+    """Return why a file can't be added to an Iceberg table, as the end of a sentence; empty if it can.
 
     Args:
-        columns: The table's, by the very names that Iceberg finds them by.
-        file: The file's.
+        columns: The table's columns, with the exact names by which Iceberg finds them.
+        file: The file's columns.
     """
     if any(column.id is not None for column in _all(file)):
         taken = {column.id for column in _all(columns)} - {None}
@@ -225,7 +225,7 @@ def hindrance(columns: Sequence[FileColumn], file: Sequence[FileColumn]) -> str:
                 f"has field ids, by which Iceberg finds columns, and {other} would be another one, or none: "
                 f"{_REMEDY}"
             )
-    return next(_hindrances(columns, file, ()), "")
+    return next(_list_blockers(columns, file, ()), "")
 
 
 def _all(columns: Iterable[FileColumn]) -> Iterator[FileColumn]:
@@ -237,7 +237,7 @@ def _all(columns: Iterable[FileColumn]) -> Iterator[FileColumn]:
 def _misread(
     columns: Sequence[FileColumn], file: Sequence[FileColumn], taken: Set[int | None]
 ) -> Iterator[str]:
-    """Yield columns of a file that Iceberg doesn't find by their ids, or takes for others."""
+    """Yield the columns of a file that Iceberg doesn't find by their ids, or finds as another column."""
     for found in file:
         column = next((one for one in columns if found.name in one.names), None)
         if found.id in taken if column is None else found.id != column.id:
@@ -246,7 +246,9 @@ def _misread(
             yield from _misread(column.inner, found.inner, taken)
 
 
-def _hindrances(columns: Sequence[FileColumn], file: Sequence[FileColumn], path: ColumnPath) -> Iterator[str]:
+def _list_blockers(
+    columns: Sequence[FileColumn], file: Sequence[FileColumn], path: ColumnPath
+) -> Iterator[str]:
     for column in columns:
         found = next((one for one in file if one.name in column.names), None)
         here = (*path, column.name)
@@ -262,7 +264,7 @@ def _hindrances(columns: Sequence[FileColumn], file: Sequence[FileColumn], path:
                     f"Iceberg does: {_REMEDY}"
                 )
         elif column.inner and column.kind == found.kind:
-            yield from _hindrances(column.inner, found.inner, here)
+            yield from _list_blockers(column.inner, found.inner, here)
         elif not _is_read(found.kind, column.kind):
             yield (
                 f"stores {'.'.join(here)} as {found.kind}, which Iceberg can't read as {column.kind}: "

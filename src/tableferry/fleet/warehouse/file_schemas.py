@@ -1,4 +1,4 @@
-"""The schemas of a Hive table's ORC and Avro files, read by the Java of Spark's driver, and not by Spark."""
+"""Read the schemas of ORC and Avro files through the Java of Spark's driver, and check them for Iceberg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tableferry.fleet.warehouse.file_columns import (
     FileColumn,
     avro_columns,
     decimal_kind,
-    hindrance,
+    find_blocker,
     hive_columns,
     read_by_avro,
     read_by_orc,
@@ -26,14 +26,14 @@ from tableferry.spark.driver import in_process
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MOST = 1000
-# What ORC's and Avro's readers throw of a file that isn't theirs; all else may pass.
-_NOT_THEIRS = ("FileFormatException", "InvalidAvroMagicException")
+_MAX_FILES = 1000
+# The exceptions of ORC's and Avro's readers for files of other formats. Other exceptions may be temporary.
+_WRONG_FORMAT = ("FileFormatException", "InvalidAvroMagicException")
 _UNREADABLE: tuple[type[Exception], ...] = (ValueError, *SPARK_ERRORS)
-# The attribute by which Iceberg finds columns of the files that it writes itself.
+# The attribute with the field id in ORC files that Iceberg writes.
 _ORC_ID = "iceberg.id"
 _LITERAL, _URL = AVRO_SCHEMAS
-# What Hive's SerDe takes for none.
+# The value that means no schema to Hive's SerDe.
 _NO_SCHEMA = "none"
 _ORC = {
     **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
@@ -44,25 +44,25 @@ _ORC = {
 }
 
 
-def hindrances(
+def list_blockers(
     spark: SparkSession,
     table: HiveTable,
     files: Sequence[ListedFile],
     defaults: Mapping[str, str],
 ) -> list[str]:
-    """Say which ORC or Avro files can't be those of an Iceberg table with a Hive table's columns, and why.
+    """List the ORC or Avro files that can't be added to a Hive table's Iceberg copy, and why.
 
-    Of more than 1,000 files so many are looked at. Nothing is known of any where Spark's driver isn't this
-    process, or keeps its Java to itself, nor of one that can't be read right now.
+    At most 1,000 files are checked. A file that can't be read at the moment is skipped. Without access to
+    the driver's Java, no file is checked.
 
     Args:
         spark: The session.
         table: The Hive table.
         files: Its files.
-        defaults: What a column is in the rows of files that lack it, where that isn't null.
+        defaults: The values of columns in rows of files that lack them, if these aren't null.
 
     Raises:
-        Refused: The Avro schema that the table has its columns by can't be read.
+        Refused: The table's Avro schema can't be read.
     """
     if not in_process(spark):
         return []
@@ -72,7 +72,7 @@ def hindrances(
     expected = hive_columns(table.stored_columns, defaults, iceberg_ids(table.columns))
     if table.format == "avro":
         expected = read_by_avro(expected, avro_reader(spark, table))
-    chosen = files[:: max(1, -(-len(files) // _MOST))]
+    chosen = files[:: max(1, -(-len(files) // _MAX_FILES))]
 
     def why(file: ListedFile) -> str:
         try:
@@ -82,24 +82,24 @@ def hindrances(
         except Exception as error:
             if not is_sparks(error):
                 raise
-            is_none = any(kind in str(error) for kind in _NOT_THEIRS)
-            return f"is none of {table.format.upper()}'s ({first_line(error)})" if is_none else ""
+            is_other_format = any(kind in str(error) for kind in _WRONG_FORMAT)
+            return f"is none of {table.format.upper()}'s ({first_line(error)})" if is_other_format else ""
         if table.format == "avro":
-            return hindrance(expected, found)
+            return find_blocker(expected, found)
         named = read_by_orc(expected, found)
         if not {name for column in named for name in column.names} & {column.name for column in found}:
             return "has none of the table's columns, and Iceberg reads no such ORC file: take it away"
-        return hindrance(named, found)
+        return find_blocker(named, found)
 
     found = zip(chosen, parallel_map(why, chosen), strict=True)
     return [f"{file.path} {reason}" for file, reason in found if reason]
 
 
 def avro_reader(spark: SparkSession, table: HiveTable) -> tuple[FileColumn, ...]:
-    """Return the columns by whose names Spark finds those of a table's Avro files.
+    """Return the columns with the names by which Spark finds them in a table's Avro files.
 
     Raises:
-        Refused: The schema that the table names can't be read.
+        Refused: The table's Avro schema can't be read.
     """
     told = {**table.properties, **table.options}
     named = {key: told[key] for key in (_LITERAL, _URL) if told.get(key, _NO_SCHEMA) != _NO_SCHEMA}
@@ -120,8 +120,8 @@ def _avro_schema(spark: SparkSession, named: Mapping[str, str]) -> str:
     if in_process(spark):
         jvm: Any = spark._jvm
         hives = jvm.org.apache.hadoop.hive.serde2.avro.AvroSerdeUtils
-        if _is_there(hives):
-            # It may be anywhere, on a web server too.
+        if _exists(hives):
+            # Hive reads the schema from any address, such as a web server.
             conf = spark._jsparkSession.sessionState().newHadoopConf()
             return str(hives.determineSchemaOrThrowException(conf, _properties(jvm, named)).toString())
     if _LITERAL in named:
@@ -137,20 +137,20 @@ def _properties(jvm: Any, named: Mapping[str, str]) -> Any:
     return properties
 
 
-def _is_there(of_java: Any) -> bool:
-    """Say whether a class is there: what isn't is a package to py4j."""
+def _exists(of_java: Any) -> bool:
+    """Return whether a Java class exists; for py4j, a missing class is a package."""
     from py4j.java_gateway import JavaPackage
 
     return not isinstance(of_java, JavaPackage)
 
 
-def with_names_in_files(
+def add_file_names(
     spark: SparkSession, table: HiveTable, mapping: Sequence[MappedField]
 ) -> list[MappedField]:
-    """Add the names to a name mapping that a table's files may have for its columns by their format.
+    """Add the column names that a table's files may have, by their format, to a name mapping.
 
     Raises:
-        Refused: The Avro schema that the table has its columns by can't be read.
+        Refused: The table's Avro schema can't be read.
     """
     match table.format:
         case "orc":
@@ -161,14 +161,14 @@ def with_names_in_files(
             return list(mapping)
 
 
-def schema_of(spark: SparkSession, form: str, path: str) -> Mapping[str, Any]:
-    """Return the schema that Spark sees in a file, in its JSON form."""
+def read_schema(spark: SparkSession, form: str, path: str) -> Mapping[str, Any]:
+    """Return the schema that Spark reads from a file, in Spark's JSON form."""
     schema: Mapping[str, Any] = spark.read.format(form).load(escape_wildcards(path)).schema.jsonValue()
     return schema
 
 
-def one_of_each_schema(spark: SparkSession, paths: Sequence[str]) -> list[str]:
-    """Return an ORC file for each schema that some have; the first alone where none can be read here."""
+def list_one_file_per_schema(spark: SparkSession, paths: Sequence[str]) -> list[str]:
+    """Return one ORC file for each distinct schema; only the first file if this process can't read ORC."""
     read = _reader(spark, "orc") if in_process(spark) else None
     if read is None or len(paths) < 2:
         return list(paths[:1])
@@ -176,7 +176,7 @@ def one_of_each_schema(spark: SparkSession, paths: Sequence[str]) -> list[str]:
 
 
 def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn, ...]] | None:
-    """Return what reads a file's columns; None if the cluster keeps its Java to itself."""
+    """Return a function that reads a file's columns; None if the cluster doesn't expose its Java."""
     jvm: Any = spark._jvm
     known: dict[Any, tuple[FileColumn, ...]] = {}
     try:
@@ -186,7 +186,7 @@ def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn,
         if not is_sparks(error):
             raise
         return None
-    if not _is_there(orc if form == "orc" else avro):
+    if not _exists(orc if form == "orc" else avro):
         return None
 
     def of_orc(path: str) -> tuple[FileColumn, ...]:
@@ -195,7 +195,7 @@ def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn,
             schema = file.getSchema()
         finally:
             file.close()
-        # As Java compares them: of their texts, two may differ by ids alone.
+        # Java compares the ids too, which the schemas' texts don't show.
         if schema not in known:
             known[schema] = _orc_column("", schema).inner
         return known[schema]

@@ -1,9 +1,8 @@
-"""Lists the data files of a Hive table, wherever its partitions are.
+"""List the data files of a Hive table and its partitions.
 
-A file's name, size and time come from the file system, or from Spark's ``binaryFile`` reader, whose content
-isn't read, where there is none to ask: through Spark Connect. Both leave out empty files, which no reader
-reads, and names that begin with ``_`` or ``.``, so neither a Delta log in the table's directory nor a job's
-leftovers count.
+File names, sizes and times come from the file system, or through Spark Connect from Spark's ``binaryFile``
+reader, which doesn't read the contents for this. Both skip empty files and names that begin with ``_`` or
+``.``, such as a Delta log in the table's directory and the leftovers of a job.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 _LISTING = {
     **FEW_LISTING_TASKS,
-    # Nobody reads these files' content, so a task takes as many as there are.
+    # The content isn't read, so one task can process all files.
     "spark.sql.files.maxPartitionBytes": str(2**50),
-    # A directory may have a Delta log by now, and is listed all the same.
+    # A directory with a Delta log is listed too.
     "spark.databricks.delta.formatCheck.enabled": "false",
 }
 
@@ -40,9 +39,12 @@ Directory = tuple[str, str, str]
 
 
 class ListedFile(NamedTuple):
-    """A file, as a listing shows it.
+    """A listed file.
 
-    Its path is a URI, as Hadoop writes it, its size in bytes, its time in microseconds since 1970.
+    Attributes:
+        path: Its URI, in Hadoop's form.
+        size: Its bytes.
+        modified: Its time of modification, in microseconds since 1970.
     """
 
     path: str
@@ -51,18 +53,18 @@ class ListedFile(NamedTuple):
 
     @property
     def directory(self) -> Directory:
-        """Where it is."""
+        """The file's directory."""
         return _directory(self.path.rpartition("/")[0])
 
 
 @lru_cache(maxsize=4096)
 def _directory(location: str) -> Directory:
-    """Return a directory as `split` does, for there are many files in each."""
+    """Split a directory's location; the cache helps because a directory has many files."""
     return split(location)
 
 
 def digest(files: Iterable[ListedFile], *more: str) -> str:
-    """Return what is another if a file's path, size or time is, or one of some more lines."""
+    """Return a fingerprint of the files' paths, sizes and times, and of additional lines."""
     hashed = sha256()
     for line in sorted([*(f"{file.path}\t{file.size}\t{file.modified}" for file in files), *more]):
         hashed.update(line.encode("utf-8", "surrogateescape") + b"\n")
@@ -70,7 +72,7 @@ def digest(files: Iterable[ListedFile], *more: str) -> str:
 
 
 def paths_below(files: Iterable[ListedFile], location: str) -> Iterator[str | None]:
-    """Return the path of each file below a directory, as `below` does; there are many files in each."""
+    """Return each file's path relative to a directory, as `below` does."""
     folders: dict[str, str | None] = {}
     for file in files:
         folder, _, name = file.path.rpartition("/")
@@ -84,9 +86,9 @@ class Listing(NamedTuple):
     """The files of a table.
 
     Attributes:
-        read: Those that lie in the table's directory, or in a partition's if it has partitions.
-        nested: Those in a directory below one of these, which Hive may read and Iceberg would miss.
-        stray: Those below the table's directory that belong to no partition.
+        read: Files directly in the table's directory, or in the directory of a partition.
+        nested: Files in deeper directories, which Hive may read and Iceberg would miss.
+        stray: Files below the table's directory that belong to no partition.
     """
 
     read: tuple[ListedFile, ...]
@@ -95,14 +97,14 @@ class Listing(NamedTuple):
 
     @property
     def files(self) -> tuple[ListedFile, ...]:
-        """All of them."""
+        """All files."""
         return (*self.read, *self.nested, *self.stray)
 
 
-def unregistered(name: TableName, files: Listing) -> Refused | None:
-    """Return why a directory can't become a Delta table whose files are no partition's; None if it can.
+def refuse_files_outside_partitions(name: TableName, files: Listing) -> Refused | None:
+    """Return the refusal of a directory in which no file belongs to a partition; None if any file does.
 
-    Where some are a partition's, the others are found with their paths.
+    If some files belong to a partition, the conversion to Delta finds the partitions of the others by path.
     """
     if files.read or not files.stray:
         return None
@@ -110,7 +112,7 @@ def unregistered(name: TableName, files: Listing) -> Refused | None:
     return Refused("FILES_IN_NO_PARTITION", table=name, files=stray, statement=name.sql)
 
 
-def too_deep(table: TableName, listing: Listing) -> Refused | None:
+def refuse_nested_files(table: TableName, listing: Listing) -> Refused | None:
     """Return the refusal of files in deeper directories, which Spark leaves out; None if there are none."""
     if not listing.nested:
         return None
@@ -121,8 +123,8 @@ class TableFiles(NamedTuple):
     """A Hive table's partitions and files.
 
     Attributes:
-        partitions: Those that the catalog knows; empty if the table has no partition columns.
-        at: When they were listed, in microseconds since 1970.
+        partitions: The catalog's partitions; empty if the table has no partition columns.
+        at: The time of the listing, in microseconds since 1970.
     """
 
     table: HiveTable
@@ -131,7 +133,7 @@ class TableFiles(NamedTuple):
     at: int
 
     def specs(self) -> Mapping[Directory, Sequence[str]]:
-        """Return the partitions that each directory holds: more than one, if somebody made it so."""
+        """Return the partitions of each directory; several partitions may share a directory."""
         if not self.table.partition_columns:
             return {split(self.table.location): ("",)}
         specs: dict[Directory, list[str]] = {}
@@ -141,12 +143,12 @@ class TableFiles(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What is another if a file, a partition or the type of a column is."""
+        """A fingerprint of the files, the partitions and the column types."""
         return digest(self.listing.read, *map(str, self.partitions), self.table.columns_text)
 
 
 def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[CatalogPartition]) -> Listing:
-    """List a table's files, by their paths.
+    """List a table's files and group them by their paths.
 
     Raises:
         TableError: A directory can't be listed.
@@ -167,28 +169,30 @@ def listing(warehouse: Warehouse, table: HiveTable, partitions: Sequence[Catalog
 
 
 def list_files(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile]:
-    """List the files of several directories at any depth; one that isn't there has none.
+    """List the files below several directories; a missing directory has none.
 
     Raises:
-        TableError: One can't be listed.
+        TableError: A directory can't be listed.
     """
-    files = _from_here(warehouse, locations)
+    files = _list_by_driver(warehouse, locations)
     if files is None:
         with optional_settings(warehouse.spark, _LISTING):
-            files = _by_spark(warehouse, locations)
+            files = _list_by_spark(warehouse, locations)
             if files is None:
-                # One of them isn't there.
-                files = [file for location in locations for file in _by_spark(warehouse, [location]) or ()]
-    # A directory may lie in another one.
+                # A directory is missing.
+                files = [
+                    file for location in locations for file in _list_by_spark(warehouse, [location]) or ()
+                ]
+    # A directory may be below another one.
     return sorted(set(files))
 
 
-def _from_here(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile] | None:
-    """List files without a Spark job; None if Spark is to be asked."""
+def _list_by_driver(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFile] | None:
+    """List files without a Spark job; None if only Spark can list them."""
     try:
         found = files_below(warehouse.spark, locations)
     except StateError as error:
-        # Clusters that several people share keep their Java to themselves, but not Spark's readers.
+        # Shared clusters don't expose their Java, but Spark's readers work there.
         _log.debug("Spark lists the files: %s", error.one_line)
         return None
     if found is None:
@@ -196,7 +200,7 @@ def _from_here(warehouse: Warehouse, locations: Sequence[str]) -> list[ListedFil
     return [ListedFile(file.path, file.size, file.modified * 1000) for file in found if file.size]
 
 
-def _by_spark(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] | None:
+def _list_by_spark(warehouse: Warehouse, locations: Iterable[str]) -> list[ListedFile] | None:
     reader = warehouse.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         rows = (

@@ -1,10 +1,10 @@
-"""Makes an Iceberg table over the files of a Hive table, none of which is written or moved.
+"""Create an Iceberg table over the files of a Hive table, without writing or moving any of them.
 
-    source (Hive):    <directory>/k=1/part-0.parquet            stays as it is
-    target (Iceberg): <directory>_iceberg/metadata, …/data      what Iceberg itself writes
+    source (Hive):    <directory>/k=1/part-0.parquet            unchanged
+    target (Iceberg): <directory>_iceberg/metadata, …/data      written by Iceberg
 
-``gc.enabled=false`` keeps Iceberg from removing a file that Hive reads: an expired snapshot, an orphan or a
-``DROP TABLE … PURGE``.
+``gc.enabled=false`` keeps Iceberg from removing a file that Hive reads when a snapshot expires, orphan files
+are removed, or the table is dropped with PURGE.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.file_schemas import one_of_each_schema, schema_of, with_names_in_files
-from tableferry.fleet.warehouse.files import TableFiles, digest, too_deep
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.file_schemas import add_file_names, list_one_file_per_schema, read_schema
+from tableferry.fleet.warehouse.files import TableFiles, digest, refuse_nested_files
+from tableferry.fleet.warehouse.identity import change_if_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
     MappedField,
@@ -32,58 +32,56 @@ from tableferry.fleet.warehouse.name_mapping import (
     stored,
     with_file_names,
 )
-from tableferry.fleet.warehouse.prepared import Made, members
+from tableferry.fleet.warehouse.prepared import IcebergCopy, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.tables import TableName
 
-_SHOWN = 5
 
+def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> int:
+    """Create an Iceberg table that contains each file of a Hive table once; return the number of files.
 
-def make(warehouse: Warehouse, source: TableName, target: TableName) -> int:
-    """Make an Iceberg table that holds each file of a Hive table once, and return how many these are.
-
-    Done already, or half, is fine. What this run made before is brought up to date, if it can be; the files
-    are those that this run listed last.
+    The function can be repeated. It uses the files that this run listed last, and updates the copy that this
+    run created before, if that's possible.
 
     Raises:
         TableError: A statement failed; run again when its cause is fixed.
-        Refused: The table can't be Iceberg, or another table has the target's name.
+        Refused: The table can't become an Iceberg table, or another table has the target's name.
     """
     table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
     listed = hive.last_listed(warehouse, table)
     files = listed.listing
-    if refusal := too_deep(source, files):
+    if refusal := refuse_nested_files(source, files):
         raise refusal
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
-        made = _make(warehouse, listed, target)
+        made = _create_copy(warehouse, listed, target)
     if warehouse.prepared is not None:
         warehouse.prepared.made = made
     return len(files.read)
 
 
-def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
-    if made := _unchanged(warehouse, listed):
+def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) -> IcebergCopy:
+    if made := _find_unchanged_copy(warehouse, listed):
         return made
     table, files, holds, made_of = listed.table, listed.listing.read, members(listed), listed.digest
     paths, empty = sorted(file.path for file in files), digest((), table.columns_text)
     registered: list[str] | None = None
-    if (properties := _properties_of_copy(warehouse, table, target)) is not None:
-        if made := _brought_up_to_date(warehouse, listed, target, properties):
+    if (properties := _read_copy_properties(warehouse, table, target)) is not None:
+        if made := _update_copy(warehouse, listed, target, properties):
             return made
-        registered = _data_files(warehouse, target)
-        # An earlier run added files twice, or others than there are now; one that was written again may have
-        # its old name, and neither the size nor the bounds that the copy says. A copy that it left empty may
-        # have the columns that the Hive table had then.
+        registered = _list_data_files(warehouse, target)
+        # An earlier run may have added files twice, or files that don't exist any more. A rewritten file may
+        # have its old name, but another size and other bounds than the copy records. An empty copy may have
+        # the columns that the Hive table had at that time.
         expected = (paths, made_of) if registered else ([], empty)
         if (registered, properties.get(MADE_OF)) != expected:
             statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
-            change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
+            change_if_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
     if warehouse.prepared is not None:
-        # What was compared was another copy, or this one before somebody changed it.
+        # The compared copy was another one, or was changed since.
         warehouse.prepared.compared = None
     if registered is None:
         made_empty = create_statement(table, warehouse.iceberg(target), **{MADE_OF: empty})
@@ -95,9 +93,9 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
         if appended is not None:
             samples, _, snapshot, mapping = appended
         else:
-            _map_names(warehouse, table, target)
-            _add_files_measured(warehouse, table, target)
-            registered = _data_files(warehouse, target)
+            _map_orc_and_avro_names(warehouse, table, target)
+            _add_files_without_bounds(warehouse, table, target)
+            registered = _list_data_files(warehouse, target)
             if registered != paths:
                 raise Refused(
                     "COPY_HAS_OTHER_FILES",
@@ -107,17 +105,17 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> Made:
                     expected=len(paths),
                     files=sorted(set(registered) ^ set(paths)),
                 )
-            _set(warehouse, target, {MADE_OF: made_of})
-    mapping = _map_spellings(warehouse, table, target, samples, mapping)
+            _set_properties(warehouse, target, {MADE_OF: made_of})
+    mapping = _map_file_names(warehouse, table, target, samples, mapping)
     if paths and snapshot == NO_SNAPSHOT:
         snapshot = versions.current(warehouse, target, TargetFormat.ICEBERG)
-    return Made(table.reading, snapshot, holds, holds, mapping=mapping)
+    return IcebergCopy(table.reading, snapshot, holds, holds, mapping=mapping)
 
 
-def _unchanged(warehouse: Warehouse, listed: TableFiles) -> Made | None:
-    """Return what this run made before, if it is of these files and all were compared.
+def _find_unchanged_copy(warehouse: Warehouse, listed: TableFiles) -> IcebergCopy | None:
+    """Return the copy that this run created before, if it has exactly these files and all were compared.
 
-    Whether the copy is still what it was is asked before the names are swapped.
+    A check before the switch finds whether another process has changed the copy.
     """
     prepared = warehouse.prepared
     if prepared is None or prepared.made is None or prepared.compared is None:
@@ -127,13 +125,13 @@ def _unchanged(warehouse: Warehouse, listed: TableFiles) -> Made | None:
     return made if unchanged and holds == prepared.compared.files else None
 
 
-def _brought_up_to_date(
+def _update_copy(
     warehouse: Warehouse, listed: TableFiles, target: TableName, properties: Mapping[str, str]
-) -> Made | None:
-    """Add to the copy that this run made what came, and take out what went; None if it must be made anew.
+) -> IcebergCopy | None:
+    """Add new files to this run's copy and remove missing ones; None if the copy must be recreated.
 
-    Files that weren't compared are taken out and added again: who wrote one of them again may have left it
-    its size and time, and not its rows and bounds.
+    Files that weren't compared are removed and added again: a file may have been rewritten with the same
+    size and time, but with other rows and bounds.
     """
     prepared = warehouse.prepared
     if prepared is None or prepared.made is None or prepared.compared is None:
@@ -149,14 +147,14 @@ def _brought_up_to_date(
     appended = iceberg_commit.append(warehouse, target, change)
     if appended is None:
         return None
-    mapping = _map_spellings(warehouse, table, target, appended.samples, appended.mapping)
-    return Made(table.reading, appended.snapshot, holds, added, appended.since, mapping)
+    mapping = _map_file_names(warehouse, table, target, appended.samples, appended.mapping)
+    return IcebergCopy(table.reading, appended.snapshot, holds, added, appended.since, mapping)
 
 
 def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
-    """Write the statement that makes the target, empty, with the source's columns, partitions and format.
+    """Return the statement that creates an empty target with the source's columns, partitions and format.
 
-    More properties than it has anyway may be given.
+    ``more`` are additional table properties.
     """
     columns = ", ".join(
         f"{quote(column.name)} {iceberg_type(column.type)}"
@@ -167,7 +165,7 @@ def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
     properties = {
         "format-version": "2",
         "gc.enabled": "false",
-        # So that Hive reads a new file too, when it's added to the Hive table.
+        # Hive must be able to read new files, because they are added to the Hive copy.
         "write.format.default": table.format,
         SOURCE: table.name.key,
         **user_properties(table.properties),
@@ -181,31 +179,31 @@ def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
     )
 
 
-def properties_of(warehouse: Warehouse, table: TableName) -> Mapping[str, str]:
+def read_properties(warehouse: Warehouse, table: TableName) -> Mapping[str, str]:
     """Return an Iceberg table's properties."""
     return asking.properties(warehouse.spark, warehouse.iceberg(table))
 
 
-def _properties_of_copy(
+def _read_copy_properties(
     warehouse: Warehouse, table: HiveTable, target: TableName
 ) -> Mapping[str, str] | None:
-    """Return the properties of the target, which was made of the Hive table; None if there is no target yet.
+    """Return the properties of the target, a copy of the Hive table; None if it doesn't exist yet.
 
     Raises:
-        Refused: Another table has its name.
+        Refused: Another table has the target's name.
     """
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return None
-    properties = properties_of(warehouse, target) if kind is Kind.ICEBERG else {}
+    properties = read_properties(warehouse, target) if kind is Kind.ICEBERG else {}
     if properties.get(SOURCE) == table.name.key:
         return properties
     raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
 
 
 def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> None:
-    # Without `parallelism`: the tasks of one process share the threads it asks for, and the first task that
-    # ends takes them from the others (RejectedExecutionException).
+    # With `parallelism`, the tasks of one process would share a pool of threads, which the first task that
+    # ends shuts down (RejectedExecutionException in the other tasks).
     table = warehouse.iceberg(target)
     warehouse.run(
         f"CALL {quote(table.parts[0])}.system.add_files(table => {literal(table.sql)}, "
@@ -214,11 +212,11 @@ def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> No
     )
 
 
-def _add_files_measured(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
-    """Add files without the metrics that `iceberg_commit.append` leaves out too."""
-    modes = {f"write.metadata.metrics.column.{name}": mode for name, mode in metrics_modes(table)}
+def _add_files_without_bounds(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+    """Add files by ``add_files``, without the metrics that `iceberg_commit.append` leaves out."""
+    modes = {f"write.metadata.metrics.column.{name}": mode for name, mode in list_metrics_modes(table)}
     if modes:
-        _set(warehouse, target, modes)
+        _set_properties(warehouse, target, modes)
     _add_files(warehouse, table.name, target)
     if modes:
         keys = ", ".join(map(literal, modes))
@@ -226,62 +224,66 @@ def _add_files_measured(warehouse: Warehouse, table: HiveTable, target: TableNam
         warehouse.run(statement, of=(target,))
 
 
-def metrics_modes(table: HiveTable) -> Iterator[tuple[str, str]]:
-    """Yield columns and fields of which Iceberg is to take no metrics of files, or counts alone, and which.
+def list_metrics_modes(table: HiveTable) -> Iterator[tuple[str, str]]:
+    """Yield the columns and fields for which Iceberg must store no metrics or only counts, with the mode.
 
-    Files may have other values than a partition, and hide a NaN in bounds.
+    Partition columns in files may have other values than the partition. Bounds of floats may hide a NaN.
     """
     partitions = {name.lower() for name in table.partition_columns}
     for column in table.columns:
         if column.name.lower() in partitions:
             yield column.name, "none"
         else:
-            yield from ((path, "counts") for path in _floats(column.name, column.type))
+            yield from ((path, "counts") for path in _list_floats(column.name, column.type))
 
 
-def _floats(path: str, kind: Type) -> Iterator[str]:
+def _list_floats(path: str, kind: Type) -> Iterator[str]:
     match kind["name"]:
         case "struct":
             for field in kind["fields"]:
-                yield from _floats(f"{path}.{field['name']}", field["type"])
+                yield from _list_floats(f"{path}.{field['name']}", field["type"])
         case "float" | "double":
             yield path
 
 
-def _data_files(warehouse: Warehouse, target: TableName) -> list[str]:
+def _list_data_files(warehouse: Warehouse, target: TableName) -> list[str]:
     rows = warehouse.spark.sql(f"SELECT file_path FROM {warehouse.iceberg(target).sql}.files").collect()
     return sorted(row[0] for row in rows)
 
 
-def _map_spellings(
+def _map_file_names(
     warehouse: Warehouse,
     table: HiveTable,
     target: TableName,
     samples: Sequence[str] | None,
     known: str | None,
 ) -> str | None:
-    """Add the names that files have for columns, where these aren't the table's, to the name mapping.
+    """Add the files' spellings of column names to the table's name mapping, and return the mapping.
 
-    The samples are a file for each set of columns that files lack; if nobody knows them, they are asked for,
-    as is a mapping that isn't known. It's returned, if there is one.
+    Args:
+        warehouse: The warehouse.
+        table: The Hive table.
+        target: The Iceberg table.
+        samples: One file for each set of columns that files lack; None if unknown.
+        known: The table's name mapping; None if unknown.
     """
     if samples is not None and not samples:
         return known
-    text = known or properties_of(warehouse, target).get(MAPPING)
+    text = known or read_properties(warehouse, target).get(MAPPING)
     if text is None:
         return None
     before: list[MappedField] = json.loads(text)
     mapping = before
-    for path in _samples(warehouse, table, target, mapping) if samples is None else samples:
-        mapping = with_file_names(mapping, schema_of(warehouse.spark, table.format, path))
+    for path in _list_sample_files(warehouse, table, target, mapping) if samples is None else samples:
+        mapping = with_file_names(mapping, read_schema(warehouse.spark, table.format, path))
     if mapping == before:
         return text
-    _set(warehouse, target, {MAPPING: (text := json.dumps(mapping))})
+    _set_properties(warehouse, target, {MAPPING: (text := json.dumps(mapping))})
     return text
 
 
-def _map_names(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
-    """Map columns to what ORC and Avro files call them: `add_files` finds none in a file of `_col0`, …."""
+def _map_orc_and_avro_names(warehouse: Warehouse, table: HiveTable, target: TableName) -> None:
+    """Map columns to their names in ORC and Avro files; `add_files` doesn't know names such as `_col0`."""
     if table.format not in ("orc", "avro"):
         return
     spark, log = warehouse.spark, f"{warehouse.iceberg(target).sql}.metadata_log_entries"
@@ -290,21 +292,21 @@ def _map_names(warehouse: Warehouse, table: HiveTable, target: TableName) -> Non
     metadata = json.loads(content[0])
     schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
     mapping = mapping_of(schemas[metadata["current-schema-id"]])
-    _set(warehouse, target, {MAPPING: json.dumps(with_names_in_files(spark, table, mapping))})
+    _set_properties(warehouse, target, {MAPPING: json.dumps(add_file_names(spark, table, mapping))})
 
 
-def _set(warehouse: Warehouse, target: TableName, properties: Mapping[str, str]) -> None:
-    """Set properties of the target."""
+def _set_properties(warehouse: Warehouse, target: TableName, properties: Mapping[str, str]) -> None:
+    """Set table properties of the target."""
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} SET TBLPROPERTIES {pairs(properties)}"
     warehouse.run(statement, of=(target,))
 
 
-def _samples(
+def _list_sample_files(
     warehouse: Warehouse, table: HiveTable, target: TableName, mapping: Sequence[MappedField]
 ) -> list[str]:
-    """Return a file for each set of columns that files lack; those of Avro don't say what they lack.
+    """Return one file for each set of columns that files lack; Avro files don't report what they lack.
 
-    Of ORC, where it can be read here, there is a file for each schema, as spellings may differ too.
+    If this process can read ORC files, one file for each schema is returned, because spellings may differ.
     """
     if table.format == "avro":
         return []
@@ -316,5 +318,5 @@ def _samples(
         f"FROM {warehouse.iceberg(target).sql}.files WHERE size({lacking}) > 0 GROUP BY array_sort({lacking})"
     ).collect()
     groups: list[list[str]] = [row[0] for row in rows]
-    chosen = (one_of_each_schema(warehouse.spark, group) if is_orc else group for group in groups)
+    chosen = (list_one_file_per_schema(warehouse.spark, group) if is_orc else group for group in groups)
     return [path for group in chosen for path in group]

@@ -28,7 +28,7 @@ from tableferry.fleet.warehouse.data_files import (
     specs_by_directory,
 )
 from tableferry.fleet.warehouse.eligibility import HiveTable
-from tableferry.fleet.warehouse.file_schemas import schema_of, with_names_in_files
+from tableferry.fleet.warehouse.file_schemas import add_file_names, read_schema
 from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
@@ -97,7 +97,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
         return None
     # An existing mapping has the names that files of earlier commits use for columns.
     known: str | None = table.properties().get(MAPPING)
-    named = json.loads(known) if known else with_names_in_files(spark, source, mapping_of(schema))
+    named = json.loads(known) if known else add_file_names(spark, source, mapping_of(schema))
     addition = (
         _describe_by_iceberg(spark, table, change, named, leaves)
         if by_iceberg
@@ -219,7 +219,7 @@ def _describe_by_iceberg(
             break
         if source.format != "orc":
             return None
-        before, mapping = mapping, with_file_names(mapping, schema_of(spark, source.format, left[0].path))
+        before, mapping = mapping, with_file_names(mapping, read_schema(spark, source.format, left[0].path))
         if mapping == before:
             return None
 

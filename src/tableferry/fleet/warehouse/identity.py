@@ -1,4 +1,4 @@
-"""Tells tables from others that have their names, and changes only those that were looked at."""
+"""Identify tables by more than their names, and change them only if they are still the same."""
 
 from __future__ import annotations
 
@@ -19,46 +19,50 @@ from tableferry.spark.tables import TableName
 T = TypeVar("T")
 
 Identity = tuple[Entry, str]
-"""What tells a table from any other, of its name and in its directory too: its entry, and its log's id."""
+"""A table's catalog entry and the id in its log; another table of the same name differs in one of them."""
 
 
-def identities(
-    warehouse: Warehouse, names: Iterable[TableName], *, anew: bool = False
+def read_identities(
+    warehouse: Warehouse, names: Iterable[TableName], *, refresh: bool = False
 ) -> Mapping[TableName, Identity]:
-    """Return the identity of each of some tables that exist.
+    """Return the identity of each table that exists; ``refresh`` ignores cached catalog entries.
 
     Raises:
-        TableError: The schema may not be listed, or a table may not be read.
+        TableError: The user may not list the schema or read a table.
     """
-    existing = entries(warehouse, names, anew=anew)
+    existing = entries(warehouse, names, anew=refresh)
     return {name: (entry, _id(warehouse, name, entry)) for name, entry in existing.items()}
 
 
-def change_unchanged(
+def change_if_unchanged(
     warehouse: Warehouse,
     names: Iterable[TableName],
     work: Callable[[], T],
     *,
     of: Collection[TableName] | None = None,
 ) -> T:
-    """Do something to tables right after the guard, if all are still what they were when they were looked at.
+    """Run a function right after the claim is checked, if the tables are still the same.
 
-    A worker that sleeps behind its last look at the claim may wake when another one has reverted the table's
-    migration, and begun it again: then other tables have the same names, formats and directories.
+    A worker may be suspended after it has checked its claim. Meanwhile another worker may have reverted and
+    restarted the migration, so other tables have the same names, formats and directories.
 
-    `of` is as in `Warehouse.effect`.
+    Args:
+        warehouse: The warehouse.
+        names: The tables.
+        work: The function.
+        of: As in `Warehouse.effect`.
 
     Raises:
-        ClaimLost: They aren't, as another worker has the job.
-        TableError: They aren't, or they may not be looked at.
+        ClaimLost: Another worker has the job and has replaced a table.
+        TableError: A table was replaced, or the user may not read it.
     """
     names = tuple(names)
-    before = identities(warehouse, names)
+    before = read_identities(warehouse, names)
 
     def work_if_unchanged() -> T:
-        now = identities(warehouse, names, anew=True)
+        now = read_identities(warehouse, names, refresh=True)
         if now != before:
-            # If the claim was lost meanwhile, that is why.
+            # If another worker has taken the job meanwhile, ClaimLost is the better reason.
             warehouse.guard()
             changed = ", ".join(sorted(str(name) for name in names if now.get(name) != before.get(name)))
             raise TableError("TABLE_CHANGED_DURING_STEP", tables=changed)
@@ -72,12 +76,12 @@ def _id(warehouse: Warehouse, name: TableName, entry: Entry) -> str:
         case Kind.ICEBERG if not entry.uuid:
             return read_target(warehouse, name, TargetFormat.ICEBERG).id
         case Kind.DELTA:
-            # The log on this machine's disk says it without another question to the catalog.
+            # A log on a local disk has the id, so the catalog needn't be read.
             local = reachable(entry.location, same_machine=in_process(warehouse.spark))
             try:
                 facts = catalog.facts(warehouse.spark, TableName.at(str(local)) if local else name)
             except TableError:
-                # Its log was set aside already.
+                # The log was moved away already.
                 return ""
             return facts.table_id if facts else ""
         case _:

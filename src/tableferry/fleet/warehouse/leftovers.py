@@ -257,7 +257,7 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     gc = None
     if form is TargetFormat.ICEBERG:
         try:
-            gc = iceberg.properties_of(warehouse, target).get(GC, "true").lower() == "true"
+            gc = iceberg.read_properties(warehouse, target).get(GC, "true").lower() == "true"
         except SPARK_ERRORS as error:
             raise TableError("TABLE_NOT_DESCRIBABLE", table=target, reason=first_line(error)) from error
     there = tuple(folder for folder in found.folders if _may_be_there(warehouse, folder))

@@ -1,7 +1,7 @@
-"""The name mapping by which Iceberg finds columns in files that carry no field ids: pure.
+"""Build the name mapping by which Iceberg finds columns in files without field ids.
 
-Hive finds a file's columns whatever the case of their names, an old ORC file's by position, and an Avro
-file's by the names of an Avro schema; Iceberg only by the very names that the mapping has.
+Hive ignores the case of column names, finds the columns of old ORC files by position, and those of Avro files
+by an Avro schema. Iceberg finds columns only by the exact names in the mapping.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from tableferry.fleet.warehouse.file_columns import FileColumn
 
 MAPPING = "schema.name-mapping.default"
-"""The property of a table that has it, as JSON."""
+"""The table property with the mapping as JSON."""
 
 MappedField = Mapping[str, Any]
 """``{"field-id": 1, "names": ["id"], "fields": […]}`` of Iceberg's ``schema.name-mapping.default``."""
@@ -39,13 +39,13 @@ def _mapped(field_id: int, name: str, kind: Any) -> MappedField:
 
 
 def stored(mapping: Iterable[MappedField], partitions: Iterable[str]) -> list[MappedField]:
-    """Leave out the partition columns, which are read from no file."""
+    """Return the fields without partition columns, whose values aren't read from files."""
     partition_columns = {name.lower() for name in partitions}
     return [field for field in mapping if field["names"][0].lower() not in partition_columns]
 
 
 def leaf_ids(mapping: Sequence[MappedField]) -> Iterator[int]:
-    """Yield the ids of the fields that hold values."""
+    """Yield the ids of the fields with values."""
     for field in mapping:
         if field.get("fields"):
             yield from leaf_ids(field["fields"])
@@ -54,22 +54,22 @@ def leaf_ids(mapping: Sequence[MappedField]) -> Iterator[int]:
 
 
 def with_file_names(mapping: Sequence[MappedField], file: Mapping[str, Any]) -> list[MappedField]:
-    """Add the names that columns have in a file, by its schema as Spark writes it in JSON."""
+    """Add the column names of a file, from its schema in Spark's JSON form."""
     return [_with_file_name(field, file["fields"]) for field in mapping]
 
 
 def with_orc_positions(mapping: Sequence[MappedField], partitions: Iterable[str]) -> list[MappedField]:
-    """Add the names that old Hive's ORC files have for all but partition columns: ``_col0``, ``_col1``, …."""
+    """Add the column names in ORC files of old Hive versions: ``_col0``, ``_col1``, …."""
     columns = enumerate(stored(mapping, partitions))
     places = {field["field-id"]: f"_col{position}" for position, field in columns}
-    # Iceberg takes no mapping that has a name twice.
+    # Iceberg refuses a mapping that contains a name twice.
     taken = {name for field in mapping for name in field["names"]}
     names = {field_id: place for field_id, place in places.items() if place not in taken}
     return [_with_name(field, names.get(field["field-id"])) for field in mapping]
 
 
 def with_avro_names(mapping: Sequence[MappedField], columns: Iterable[FileColumn]) -> list[MappedField]:
-    """Give columns the names, and no others, by which Avro finds them in files."""
+    """Replace the names by those under which Avro finds the columns in files."""
     by_name = {column.name.lower(): column for column in columns}
     return [_as_avro(field, by_name.get(field["names"][0].lower())) for field in mapping]
 
@@ -84,7 +84,7 @@ def _as_avro(field: MappedField, column: FileColumn | None) -> MappedField:
 def _with_file_name(field: MappedField, columns: Sequence[Mapping[str, Any]]) -> MappedField:
     known = {name.lower() for name in field["names"]}
     same = [column for column in columns if column["name"].lower() in known]
-    # Which of two spellings Hive would take can't be known; the rows are compared later.
+    # It's unknown which of two spellings Hive reads. The comparison of rows finds a wrong choice.
     if len(same) != 1:
         return field
     named = _with_name(field, same[0]["name"])

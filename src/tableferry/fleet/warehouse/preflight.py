@@ -139,7 +139,7 @@ def _around(
     around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
     others = {each.location for each in partitions if below(each.location, table.location) is None}
     if job.target_format is not TargetFormat.DELTA or rewritten:
-        others.add(places.folder_of(table.location, job.target_format))
+        others.add(places.copies_folder(table.location, job.target_format))
     more = (
         other
         for location in sorted(others)
@@ -219,7 +219,7 @@ def _later_refusals(
     if facts.rewritten:
         try:
             if not facts.begun:
-                copies.demand_empty(warehouse, places.folder_of(table.location, form))
+                copies.require_empty(warehouse, places.copies_folder(table.location, form))
         except Refused as error:
             yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
@@ -300,15 +300,15 @@ def _of_files(
     """Return why a table's files can't become the new table's, by their footers; None if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
-        look = footers.hindrances if table.format == "parquet" else file_schemas.hindrances
+        look = footers.list_blockers if table.format == "parquet" else file_schemas.list_blockers
         try:
             unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
         except Refused as error:
             return error
         return Refused("FILES_NOT_ICEBERG", table=table.name, files=list(unsuitable)) if unsuitable else None
     far = None
-    if delta.is_far(warehouse, table.location):
-        far = delta.far_files(warehouse.spark, table.location, facts.files)
+    if delta.is_reached_by_hadoop(warehouse, table.location):
+        far = delta.list_hadoop_files(warehouse.spark, table.location, facts.files)
     try:
         overlay.check(
             warehouse.spark,

@@ -1,6 +1,6 @@
-"""What a run knows of the copy that it makes, from before writes are blocked until the names are swapped.
+"""The knowledge of a run about the copy that it creates, from the preparation to the switch.
 
-It's kept in memory alone: whoever goes on after a crash compares everything, while writes are blocked.
+It's only in memory: a run that resumes after a crash compares everything while writes are blocked.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass, field
 from tableferry.convert.overlay import Draft, KnownFooters
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles, paths_below
 
-# Object stores have whole seconds, so that a file written again in the same second looks the same.
+# Object stores record whole seconds, so a file that is rewritten in the same second looks the same.
 _SECOND = 1_000_000
 _LONG_AGO = 60 * _SECOND
 
 Member = tuple[ListedFile, str]
-"""A file of a table, and the values of its partition as ``year=2024/city=S%3Ao``."""
+"""A file of a table, and its partition in the form ``year=2024/city=S%3Ao``."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """An Iceberg copy, as this run left it.
+class IcebergCopy:
+    """An Iceberg copy as this run has written it.
 
     Attributes:
-        reading: How the Hive table's files were read then.
-        snapshot: Its snapshot id.
-        holds: Its files.
-        added: Those of them that its newest snapshot added.
-        since: The snapshot before that one; None if the copy was empty, or nobody knows.
-        mapping: Its name mapping, if that needn't be asked for.
+        reading: The Hive table's `HiveTable.reading` at that time.
+        snapshot: The copy's snapshot id.
+        holds: The copy's files.
+        added: The files that the newest snapshot added.
+        since: The snapshot before the newest one; None if the copy was empty, or if it's unknown.
+        mapping: The copy's name mapping, if it's known.
     """
 
     reading: str
@@ -42,13 +42,13 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Drafted:
-    """The only commit of a Delta copy, written by this run or to be written.
+class DeltaDraft:
+    """The only commit of a Delta copy, before or after this run writes it.
 
     Attributes:
-        reading: How its files are read: both tables' columns, and whatever else decides on rows.
+        reading: Everything that decides how the files are read, such as both tables' columns.
         location: The table's directory.
-        holds: Those files that it names as they were listed.
+        holds: The files of the commit whose size and time match the listing.
     """
 
     draft: Draft
@@ -57,9 +57,9 @@ class Drafted:
     holds: frozenset[Member]
 
     @classmethod
-    def of(cls, draft: Draft, listed: TableFiles) -> Drafted:
-        """Take a draft of a table that was listed right before."""
-        # It lists the table itself, and knows milliseconds.
+    def of(cls, draft: Draft, listed: TableFiles) -> DeltaDraft:
+        """Match a draft with the listing that was made right before it."""
+        # The draft has its own listing, with times in milliseconds.
         named, location, every = set(draft.files), listed.table.location, list(members(listed))
         paths = paths_below((file for file, _ in every), location)
         holds = frozenset(
@@ -71,11 +71,11 @@ class Drafted:
 
     @property
     def hive_reading(self) -> str:
-        """How the Hive table's files were read when it was drafted."""
+        """The Hive table's `HiveTable.reading` at the time of the draft."""
         return str(json.loads(self.reading)[0])
 
     def paths(self, files: Iterable[Member]) -> set[str]:
-        """Return some files' paths as the commit says them."""
+        """Return some files' paths in the form of the commit."""
         return {path or "" for path in paths_below((file for file, _ in files), self.location)}
 
     def footers(self, files: Iterable[Member]) -> KnownFooters:
@@ -84,31 +84,32 @@ class Drafted:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedFiles:
     """Files whose rows are the same in both tables.
 
     Attributes:
-        reading: How they were read: both tables' columns, and the copy's name mapping, if it has one.
-        drafted: What the Delta copy's commit said of them.
+        reading: Everything that decided how the files were read: both tables' columns, and the name mapping.
+        drafted: The Delta copy's commit with the files.
     """
 
     reading: str
     files: frozenset[Member]
-    drafted: Drafted | None = None
+    drafted: DeltaDraft | None = None
 
     @property
     def footers(self) -> KnownFooters:
-        """The footers of a Delta copy's files, which needn't be read again."""
+        """The known footers of a Delta copy's files."""
         return self.drafted.footers(self.files) if self.drafted else {}
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """Files that are recorded already as those that belong in the Hive copy's directories.
+class EarlyRecord:
+    """The part of the record of the Hive copy's files that was written before writes were blocked.
 
     Attributes:
-        folder: The record's.
-        stray: Those of them that the table doesn't read.
+        folder: The record's folder.
+        files: The recorded files.
+        stray: The recorded files that the table doesn't read.
     """
 
     folder: str
@@ -117,53 +118,51 @@ class Recorded:
 
 
 @dataclass
-class Prepared:
-    """What is known by now.
+class PreparedCopy:
+    """The knowledge of a run about its copy.
 
     Attributes:
-        listed: The Hive table's files when they were last listed.
+        listed: The last listing of the Hive table's files.
         made: The Iceberg copy.
-        drafted: The Delta copy.
-        compared: What of it was compared.
-        by_file: Whether the table's files can be compared one by one; else whole partitions are.
-        busy: Partitions to which somebody wrote while they were compared, so that this was in vain: they
-            are left out once.
-        recorded: What of its files is recorded.
-        pieces: Of a table whose rows are rewritten, the pieces that were compared, each with the version
-            of the copy that it was written by.
+        drafted: The Delta copy's commit.
+        compared: The compared files.
+        by_file: Whether single files can be compared; otherwise whole partitions are compared.
+        busy: Partitions that were written to while they were compared; the next comparison skips them.
+        recorded: The files that are recorded already.
+        partitions: The compared partitions of a rewritten copy, with the copy's version that wrote each.
     """
 
     listed: TableFiles | None = None
-    made: Made | None = None
-    drafted: Drafted | None = None
-    compared: Compared | None = None
+    made: IcebergCopy | None = None
+    drafted: DeltaDraft | None = None
+    compared: ComparedFiles | None = None
     by_file: bool = False
     busy: frozenset[str] = frozenset()
-    recorded: Recorded | None = None
-    pieces: dict[str, str] = field(default_factory=dict)
+    recorded: EarlyRecord | None = None
+    partitions: dict[str, str] = field(default_factory=dict)
 
     def compared_files(self, reading: str) -> frozenset[Member] | None:
-        """Return the files that were compared; None if nothing was that is read as it would be now."""
+        """Return the compared files; None if they were read in another way, or none were compared."""
         return self.compared.files if self.compared and self.compared.reading == reading else None
 
 
 def members(listed: TableFiles) -> frozenset[Member]:
-    """Return the files that a table's rows are in, each with its partition."""
+    """Return the files with a table's rows, each with its partition."""
     specs = listed.specs()
     return frozenset((file, spec) for file in listed.listing.read for spec in specs.get(file.directory, ()))
 
 
 def specs_of(files: Iterable[Member]) -> frozenset[str]:
-    """Return the partitions that files are in."""
+    """Return the partitions of files."""
     return frozenset(spec for _, spec in files)
 
 
 def settled(files: frozenset[Member], at: int) -> frozenset[Member]:
-    """Return those files that can't be written again without another size or time.
+    """Return the files that can't be rewritten without a change of their size or time.
 
     Args:
-        files: Files that were listed.
-        at: When, in microseconds since 1970.
+        files: The listed files.
+        at: The time of the listing, in microseconds since 1970.
     """
     return frozenset(
         member for member in files if member[0].modified % _SECOND or member[0].modified < at - _LONG_AGO

@@ -1,11 +1,10 @@
-"""Makes a table's copy and compares its rows while people go on writing, so that they are kept out shortly.
+"""Create a table's copy and compare its rows before writes are blocked, so that writers wait only briefly.
 
-    list ─> make the copy of what is listed ─> compare its rows ─┐
-      └────────────── until what was compared was little ────────┘
+    list ─> create or update the copy ─> compare its rows ─┐
+      └────────── until little had to be compared ─────────┘
 
-What came since is added and compared when writes are blocked, by `iceberg.make` and
-`comparing.demand_same_as_copy` as here. A Delta copy's log would be in the table's own directory, so there is
-none yet: what it will say is drafted, and compared by a trial.
+The same functions process later changes while writes are blocked. A Delta copy's log would be in the Hive
+table's own directory, so only its commit is drafted, and a trial compares the rows.
 """
 
 from __future__ import annotations
@@ -24,79 +23,79 @@ from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# So much is compared in seconds, and little comes meanwhile.
+# A comparison of up to these amounts takes seconds, and little is written meanwhile.
 _FEW_BYTES = 256 * 2**20
 _FEW_FILES = 1000
 _MOST_PASSES = 5
 
 
 def prepare(warehouse: Warehouse, source: TableName, target: TableName) -> int:
-    """Make an Iceberg copy of a Hive table that may be written to, and return how many rows were compared.
+    """Create an Iceberg copy of a Hive table that is still written to; return the number of compared rows.
 
-    What goes wrong because somebody wrote meanwhile is left to be done when writes are blocked.
+    If concurrent writes cause a failure, the rest is done when writes are blocked.
 
     Raises:
-        RowsDiffer: The rows aren't the same, and nobody wrote.
-        Refused: The table can't be Iceberg, or another table has the target's name.
-        TableError: A statement failed, and nobody wrote.
+        RowsDiffer: The rows differ without concurrent writes.
+        Refused: The table can't become an Iceberg table, or another table has the target's name.
+        TableError: A statement failed without concurrent writes.
     """
 
-    def make_and_compare(listed: TableFiles) -> int:
-        iceberg.make(warehouse, source, target)
-        return comparing.demand_same_as_copy(warehouse, source, target, made_now=True)
+    def create_and_compare(listed: TableFiles) -> int:
+        iceberg.create_copy(warehouse, source, target)
+        return comparing.require_copy_has_same_rows(warehouse, source, target, made_now=True)
 
-    return _until_little(warehouse, source, TargetFormat.ICEBERG, make_and_compare)
+    return _repeat_until_little(warehouse, source, TargetFormat.ICEBERG, create_and_compare)
 
 
 def compare_ahead(warehouse: Warehouse, source: TableName) -> int:
-    """Compare a Hive table that may be written to with what its Delta copy will be; return how many rows.
+    """Compare a Hive table that is still written to with its future Delta copy; return the number of rows.
 
-    All is left to be done when writes are blocked where only Spark can write the log, where a log is there
-    from an earlier run, and where nothing can be written beside the table's directory.
+    Everything is compared when writes are blocked if only Spark can write the log, if an earlier run has left
+    a log, or if this process can't write beside the table's directory.
 
     Raises:
-        RowsDiffer: The rows aren't the same, and nobody wrote.
-        Refused: The table can't be Delta.
-        TableError: Something can't be read, and nobody wrote.
+        RowsDiffer: The rows differ without concurrent writes.
+        Refused: The table can't become a Delta table.
+        TableError: The table can't be read, without concurrent writes.
     """
     prepared, table = warehouse.prepared, hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     assert prepared is not None
-    trial.sweep(warehouse, table)
+    trial.remove_trials(warehouse, table)
 
     def compare(listed: TableFiles) -> int:
-        drafted = delta.drafted(warehouse, listed) if prepared.by_file else None
-        return comparing.demand_same_as_drafted(warehouse, listed, drafted) if drafted else 0
+        drafted = delta.draft_commit(warehouse, listed) if prepared.by_file else None
+        return comparing.require_draft_has_same_rows(warehouse, listed, drafted) if drafted else 0
 
     try:
         if not delta.can_be_drafted(warehouse, table):
             return 0
-        return _until_little(warehouse, source, TargetFormat.DELTA, compare)
+        return _repeat_until_little(warehouse, source, TargetFormat.DELTA, compare)
     except StateError as error:
         _log.warning("%s is compared when writes are blocked: %s", source, error.one_line)
         return 0
 
 
-def _until_little(
+def _repeat_until_little(
     warehouse: Warehouse, source: TableName, form: TargetFormat, compare: Callable[[TableFiles], int]
 ) -> int:
-    """Compare what is listed, and what came meanwhile, until that is little; return how many rows."""
+    """Compare the listed files, and later ones, until few are left; return the number of compared rows."""
     prepared, rows = warehouse.prepared, 0
     assert prepared is not None
-    listed = _listed(warehouse, source, form)
+    listed = _list_files(warehouse, source, form)
     for _ in range(_MOST_PASSES):
         left = members(listed) - (prepared.compared.files if prepared.compared else frozenset())
         failure = None
         try:
-            prepared.by_file = comparing.by_file(warehouse, listed)
+            prepared.by_file = comparing.is_comparable_by_file(warehouse, listed)
             rows += compare(listed)
         except (Refused, TableError) as error:
             failure = error
         if failure is None and prepared.by_file and _is_little(left):
-            # So is what came since.
+            # Few files were written meanwhile.
             return rows
         # Hours may have passed.
         warehouse.forget((source,))
-        before, listed = listed, _listed(warehouse, source, form)
+        before, listed = listed, _list_files(warehouse, source, form)
         left_out, prepared.busy = prepared.busy, frozenset()
         if listed.digest == before.digest:
             if failure is not None:
@@ -108,14 +107,14 @@ def _until_little(
             _log.debug("%s was written to while it was copied (%s)", source, first_line(failure))
             prepared.busy = changed
         elif not prepared.by_file and prepared.compared is not None:
-            # Of which files rows were read nobody knows, where these aren't the same as before.
+            # In changed partitions, it's unknown which files' rows were read.
             quiet = frozenset(file for file in prepared.compared.files if file[1] not in changed)
             prepared.compared = replace(prepared.compared, files=quiet)
     prepared.busy = frozenset()
     return rows
 
 
-def _listed(warehouse: Warehouse, source: TableName, form: TargetFormat) -> TableFiles:
+def _list_files(warehouse: Warehouse, source: TableName, form: TargetFormat) -> TableFiles:
     return hive.listed(warehouse, hive.demand_eligible(warehouse, source, form))
 
 

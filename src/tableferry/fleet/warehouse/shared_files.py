@@ -1,4 +1,4 @@
-"""Warns in a Hive copy's comment that it shares its files with a Delta table, and restores the comment."""
+"""Add and remove the warning in a Hive copy's comment that it shares its files with a Delta table."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ _log = logging.getLogger(__name__)
 
 _WARNING = "Shares its files with the Delta table"
 _COMMENT = "tableferry.comment"
-# Before the comment in the property, as Spark doesn't show an empty one.
+# Precedes the comment in the property, because Spark doesn't show empty properties.
 _MARK = "="
 
 
-def warning(target: TableName) -> str:
+def warning_text(target: TableName) -> str:
     """Return the warning about a Hive copy that shares its files with a Delta table."""
     return f"{_WARNING} {target}: don't read it, and don't write to it."
 
 
-def warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
-    """Put the warning before a Hive copy's comment; done already, or a copy that is missing, is fine.
+def add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
+    """Add the warning before a Hive copy's comment, unless it has the warning or is missing.
 
-    A comment that may not be changed is logged: writers are let in by then, and the migration continues.
+    If the comment can't be changed, a warning is logged and the migration continues.
     """
     try:
         if kinds(warehouse, (hive,)).get(hive) is Kind.HIVE:
-            _warn(warehouse, hive, target)
+            _add_warning(warehouse, hive, target)
     except TableError as error:
         _log.warning("%s has no warning in its comment: %s", hive, error.one_line)
 
 
-def _warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
+def _add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
     with explaining("COMMENT_NOT_CHANGED", table=hive):
         described = describe(warehouse.spark, hive)
         now = str(described.get("comment") or "")
         noted = asking.demand_shown(hive, described.get("table_properties") or {}).get(_COMMENT)
         before = now if noted is None else noted.removeprefix(_MARK)
-        wanted = f"{warning(target)} {before}".strip()
+        wanted = f"{warning_text(target)} {before}".strip()
         if noted is None or now != wanted:
             changes = {_COMMENT: _MARK + before, "comment": wanted}
             properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in changes.items())
@@ -53,10 +53,10 @@ def _warn(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
 
 
 def restore_comment(warehouse: Warehouse, name: TableName) -> None:
-    """Take the warning out of a Hive table's comment; one that was changed since stays as it is.
+    """Remove the warning from a Hive table's comment; a comment that was changed since stays unchanged.
 
     Raises:
-        TableError: The Hive table may not be described or changed.
+        TableError: The user may not describe or change the Hive table.
     """
     with explaining("COMMENT_NOT_CHANGED", table=name):
         noted = asking.properties(warehouse.spark, name).get(_COMMENT)

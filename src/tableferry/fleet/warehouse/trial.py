@@ -1,10 +1,10 @@
-"""Shows some files of a Hive table as a Delta table will, while nothing is in the table's directory.
+"""Show files of a Hive table as a Delta table before a log is written to the table's directory.
 
-    <directory>/k=1/part-0.parquet                         the Hive table, as it is
-    <directory's parent>/_tableferry_trial_<name>/<id>/    a log that names its files by their whole paths
+    <directory>/k=1/part-0.parquet                         the Hive table, unchanged
+    <directory's parent>/_tableferry_trial_<name>/<id>/    a log with the absolute paths of its files
 
-Nobody's listing shows a name that begins so. Each trial has a folder of its own, for Spark keeps what it has
-read of a log, and another worker, whose claim is lost, may be at its own.
+Listings skip names that begin with an underscore. Each trial has its own folder, because Spark caches logs
+by their paths, and a worker that has lost its claim may still use its own trial.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ _PREFIX = "_tableferry_trial_"
 
 
 @contextmanager
-def written(
+def write_trial(
     warehouse: Warehouse, table: HiveTable, draft: overlay.Draft, paths: Collection[str]
 ) -> Iterator[str]:
-    """Write a log of some files that a draft names, and give its folder to a ``with``, which removes it.
+    """Write a log with some files of a draft, provide its folder inside a ``with``, and remove it.
 
     Args:
         warehouse: The warehouse.
         table: The Hive table.
         draft: The draft.
-        paths: The files, as it names them.
+        paths: The files' paths in the draft.
 
     Raises:
-        StateError: It can't be written.
+        StateError: The log can't be written.
     """
     top = _top(table)
     storage = _storage(warehouse, top)
     if storage is None:
         raise StateError("TRIAL_FOLDER_NOT_WRITABLE", folder=table.location)
-    _sweep(warehouse, storage, top)
+    _remove_trials(warehouse, storage, top)
     folder = f"{top}/{uuid.uuid4().hex}"
     text = overlay.first_commit_elsewhere(draft, table.location, paths)
     try:
         warehouse.effect(lambda: storage.write_text(f"{folder}/{overlay.LOG}/{overlay.FIRST}", text), of=())
         yield for_spark(folder)
     finally:
-        # Nobody else knows the folder, so this needs no claim; who has lost it must leave nothing either.
+        # No other process uses the folder, so a worker removes it even after it has lost its claim.
         _remove(storage, folder)
         with suppress(StateError):
             storage.remove_empty(top)
 
 
-def sweep(warehouse: Warehouse, table: HiveTable) -> None:
-    """Remove what runs that died have left beside a Hive table's directory."""
+def remove_trials(warehouse: Warehouse, table: HiveTable) -> None:
+    """Remove the trials of killed runs beside a Hive table's directory."""
     top = _top(table)
     if (storage := _storage(warehouse, top)) is not None:
-        _sweep(warehouse, storage, top)
+        _remove_trials(warehouse, storage, top)
 
 
-def _sweep(warehouse: Warehouse, storage: TableStorage[str], top: str) -> None:
+def _remove_trials(warehouse: Warehouse, storage: TableStorage[str], top: str) -> None:
     with suppress(StateError):
         if names := storage.all_names(top):
             for name in names:
@@ -76,7 +76,7 @@ def _sweep(warehouse: Warehouse, storage: TableStorage[str], top: str) -> None:
 
 
 def _storage(warehouse: Warehouse, top: str) -> TableStorage[str] | None:
-    """Return where trials are; None if only Spark reaches it, or there is nothing beside a whole bucket."""
+    """Return the storage of trials; None if only Spark reaches it, or the table is a whole bucket."""
     above = top.rpartition("/")[0]
     return None if above.endswith(":/") else storage_of(warehouse.spark, above)
 
@@ -90,5 +90,5 @@ def _remove(storage: TableStorage[str], folder: str) -> None:
     try:
         storage.remove(folder)
     except StateError as error:
-        # It's in nobody's way.
+        # The folder disturbs no other process.
         _log.warning("%s is left: %s", folder, error.one_line)

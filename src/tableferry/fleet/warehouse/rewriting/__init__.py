@@ -1,1 +1,1 @@
-"""Tables whose files can't become the new table's: their rows are rewritten, in chunks that are kept."""
+"""Rewrite the rows of tables whose files can't become the new table's files, in chunks."""

@@ -1,6 +1,6 @@
-"""The copy of a table that is rewritten: how it's made, what its commits say, and how a chunk is written.
+"""Create the copy of a table whose rows are rewritten, read its commits, and write a chunk of rows.
 
-The Hive table and its files stay as they are; `places` says where the copy lies.
+The Hive table and its files stay unchanged. `places` defines the copy's location.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable, paths_of
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.frames import with_null_partitions
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.identity import change_if_unchanged
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
-from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
+from tableferry.fleet.warehouse.rewriting.pieces import CommitNote, CopiedPartition, list_copied_partitions
 from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
 from tableferry.fleet.warehouse.shadow.conditions import sql_type
 from tableferry.fleet.warehouse.table_storage import storage_of
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NOTE = "tableferry.chunk"
-"""The property of an Iceberg snapshot that has its note; a commit of Delta's has it as its user metadata."""
+"""The property of an Iceberg snapshot with its note; a Delta commit has the note in its user metadata."""
 
-# Delta leaves out a commit whose number isn't higher than the last one of the same application.
+# Delta skips a commit whose number isn't higher than the application's last number.
 _APPLICATION = "tableferry-rewriting"
-# Nobody writes so many chunks: a commit that skips so many numbers ends what was begun before it.
+# More than any number of chunks: a commit that skips so many numbers invalidates older uncommitted writes.
 _SEALING = 10**12
-# What Iceberg and Delta do to a table without another row.
+# The operations of Iceberg and Delta that don't change rows.
 _NO_ROWS = {
     TargetFormat.ICEBERG: frozenset({"replace"}),
     TargetFormat.DELTA: frozenset(
@@ -59,36 +59,36 @@ _NO_ROWS = {
 }
 _RETENTION, _FOR_EVER = "delta.logRetentionDuration", "interval 36500 days"
 _MAPPING = {"delta.columnMapping.mode": "name"}
-# A column's metadata in which Spark keeps what a writer that leaves it out gives it.
+# The key in a column's metadata with the default value for writers that omit the column.
 _DEFAULT = "CURRENT_DEFAULT"
 _WITH_DEFAULTS = {"delta.feature.allowColumnDefaults": "supported"}
 
 
 @dataclass(frozen=True)
-class Copy:
+class RewrittenCopy:
     """A copy at one version.
 
     Attributes:
-        held: The pieces of the Hive table that it holds.
-        number: The highest number of a note.
-        version: Its snapshot id, or version.
+        held: The partitions of the Hive table that it contains.
+        number: The highest number of its notes.
+        version: Its snapshot id or Delta version.
     """
 
     name: TableName
     form: TargetFormat
-    held: Mapping[str, Held]
+    held: Mapping[str, CopiedPartition]
     number: int
     version: str
 
 
-def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: TargetFormat) -> Copy:
-    """Make an empty copy of a Hive table, or take the one that an earlier run has made.
+def open_copy(warehouse: Warehouse, table: HiveTable, name: TableName, form: TargetFormat) -> RewrittenCopy:
+    """Open the copy that an earlier run created, or create an empty one.
 
-    One that was made when the Hive table had other columns, or was read by other options, is dropped.
+    A copy from a time when the Hive table had other columns or read options is dropped.
 
     Raises:
-        Refused: Another table has its name, or somebody else wrote to it.
-        TableError: It may not be made or read.
+        Refused: Another table has the copy's name, or another process wrote to the copy.
+        TableError: The user may not create or read the copy.
     """
     kind = kinds(warehouse, (name,)).get(name)
     if kind is not None:
@@ -98,19 +98,19 @@ def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: Target
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
         dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
-        change_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
+        change_if_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
     if warehouse.prepared is not None:
-        # What was compared was another copy, and a new Delta table has the versions that it had.
-        warehouse.prepared.pieces.clear()
+        # The compared copy was another one, and a new Delta table has the same version numbers.
+        warehouse.prepared.partitions.clear()
     warehouse.run(_create_statement(warehouse, table, name, form), of=(name,))
     return read(warehouse, name, form)
 
 
-def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
-    """Read what a copy holds, by its commits.
+def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> RewrittenCopy:
+    """Read a copy's content from its commits.
 
     Raises:
-        Refused: Somebody else wrote to it, or has cleaned up its first versions.
+        Refused: Another process wrote to the copy, or removed its first versions.
     """
     spark, number, notes = warehouse.spark, 0, []
     if form is TargetFormat.ICEBERG:
@@ -125,9 +125,9 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
             raise _cleaned_up(name)
     for commit, operation, text in commits:
         try:
-            note = Note.of(text or "")
+            note = CommitNote.of(text or "")
         except ValueError as error:
-            # A session may have a text of its own for each of its commits.
+            # A session may set its own user metadata for all its commits.
             if operation in _NO_ROWS[form]:
                 continue
             raise Refused(
@@ -135,38 +135,38 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Copy:
             ) from error
         number = max(number, note.number)
         notes.append((commit, note))
-    return Copy(name, form, holds(notes), number, version)
+    return RewrittenCopy(name, form, list_copied_partitions(notes), number, version)
 
 
 def write(
     warehouse: Warehouse,
     table: HiveTable,
-    copy: Copy,
-    pieces: Mapping[str, str | None],
+    copy: RewrittenCopy,
+    partitions: Mapping[str, str | None],
     where: tuple[str, str],
     *,
     sealing: bool = False,
-) -> Copy:
-    """Replace the rows of some pieces in a copy by those that the Hive table has now, in one commit.
+) -> RewrittenCopy:
+    """Replace the rows of some partitions in a copy by the Hive table's current rows, in one commit.
 
     Args:
         warehouse: The warehouse.
         table: The Hive table.
         copy: Its copy.
-        pieces: The pieces, with the digests of their files.
-        where: The condition that a row is in one of them, for the Hive table's columns and for the copy's.
-        sealing: Whether Delta is to leave out what was begun before this commit and ends after it.
+        partitions: The partitions, with the digests of their files.
+        where: The conditions that select the partitions' rows, in the Hive table and in the copy.
+        sealing: Whether Delta must skip writes that were started before this commit and end after it.
 
     Returns:
-        The copy afterwards.
+        The copy after the commit.
 
     Raises:
         ClaimLost: Another worker has the job.
-        Refused: Somebody else wrote to the copy.
+        Refused: Another process wrote to the copy.
     """
     number = copy.number + (_SEALING if sealing else 1)
-    note = Note(number, pieces).text()
-    # Files may have come since this session listed them.
+    note = CommitNote(number, partitions).text()
+    # Files may have been added since this session listed them.
     warehouse.spark.catalog.refreshTable(table.name.sql)
     rows = with_null_partitions(
         warehouse.spark.table(table.name.sql).where(where[0]), table.partition_columns
@@ -174,22 +174,22 @@ def write(
     writer = rows.writeTo(warehouse.named(copy.name, copy.form).sql)
     if copy.form is TargetFormat.ICEBERG:
         writer = writer.option(f"snapshot-property.{NOTE}", note).option("isolation-level", "serializable")
-        # Who is suspended inside of this, and wakes when another worker has replaced these rows, fails.
+        # If this worker is suspended here and another worker replaces these rows, the commit fails.
         if copy.version != NO_SNAPSHOT:
             writer = writer.option("validate-from-snapshot-id", copy.version)
     else:
         writer = writer.option("userMetadata", note)
         writer = writer.option("txnAppId", _APPLICATION).option("txnVersion", str(number))
-    change_unchanged(warehouse, (table.name, copy.name), lambda: writer.overwrite(F.expr(where[1])), of=())
+    change_if_unchanged(warehouse, (table.name, copy.name), lambda: writer.overwrite(F.expr(where[1])), of=())
     return read(warehouse, copy.name, copy.form)
 
 
-def demand_empty(warehouse: Warehouse, folder: str) -> None:
-    """Make sure that nothing is in the directory of copies before the first is made.
+def require_empty(warehouse: Warehouse, folder: str) -> None:
+    """Require that the directory of copies is empty before the first copy is created.
 
     Raises:
-        Refused: Something is.
-        StateError: It can't be listed just now.
+        Refused: The directory isn't empty.
+        StateError: The directory can't be listed at the moment.
     """
     storage = storage_of(warehouse.spark, folder)
     if storage is not None and (names := storage.all_names(folder)):
@@ -199,9 +199,9 @@ def demand_empty(warehouse: Warehouse, folder: str) -> None:
 def remove_files(
     warehouse: Warehouse, target: TableName, hive_table: TableName, folder: str, form: TargetFormat
 ) -> bool:
-    """Remove the files of dropped copies; False where this process can't.
+    """Remove the files of dropped copies; return False if this process can't.
 
-    What else somebody has put into their directory stays, and so does all where a table reads there.
+    Other files in the directory stay. If a table reads the directory, everything stays.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -210,14 +210,14 @@ def remove_files(
     table = hive.layout(warehouse, hive_table)
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
     neighbourhood = warehouse.neighbourhood or Neighbourhood()
-    # The new table may be in another catalog than Hive's. What has its name still wasn't dropped: it counts.
+    # The new table may be in another catalog. A table that still has its name wasn't dropped, so it counts.
     catalogs = [TableName((name, "", "")) for name in dict.fromkeys((target.parts[0], hive_table.parts[0]))]
     around = partial(neighbourhood.around, warehouse.spark, location=folder, apart=(hive_table,))
     others = [str(name) for found in map(around, catalogs) for name, _ in found]
     if any(below(split(location)[2], split(folder)[2]) is not None for location in read):
         others.append(str(hive_table))
     if others:
-        _log.warning("%s stays as it is, as %s lies there", folder, first_of(others))
+        _log.warning("%s stays unchanged, because %s is in it", folder, first_of(others))
         return True
     try:
         if (storage := storage_of(warehouse.spark, folder)) is None:
@@ -227,17 +227,17 @@ def remove_files(
                 warehouse.effect(partial(storage.remove, f"{folder}/{name}"), of=())
         warehouse.effect(partial(storage.remove_empty, folder), of=())
         if left := storage.all_names(folder):
-            _log.warning("%s stays, with what no copy wrote: %s", folder, first_of(left))
+            _log.warning("%s stays with files that no copy wrote: %s", folder, first_of(left))
     except StateError:
         return False
     return True
 
 
 def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
-    """Let a Delta table that was rewritten forget old commits, as any other does; done already is fine.
+    """Let Delta clean up a rewritten table's old commits again, as for any other table.
 
     Raises:
-        TableError: It may not be changed.
+        TableError: The user may not change the table.
     """
     with explaining("TABLE_NOT_CHANGED", table=name):
         if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
@@ -252,7 +252,7 @@ def _reading(table: HiveTable) -> str:
 def _properties(warehouse: Warehouse, name: TableName, kind: Kind) -> Mapping[str, str]:
     match kind:
         case Kind.ICEBERG:
-            return iceberg.properties_of(warehouse, name)
+            return iceberg.read_properties(warehouse, name)
         case Kind.DELTA:
             return asking.properties(warehouse.spark, name)
         case _:
@@ -263,12 +263,12 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
     made_of = {SOURCE: table.name.key, READING: _reading(table)}
     if form is TargetFormat.ICEBERG:
         return iceberg.create_statement(replace(table, format="parquet"), warehouse.iceberg(name), **made_of)
-    # Of a table of its own format Spark keeps the columns as this session has first read them.
+    # For tables in Spark's own formats, the session caches the columns from its first read.
     warehouse.spark.catalog.refreshTable(table.name.sql)
     schema = warehouse.spark.table(table.name.sql).schema
     columns = ", ".join(map(_delta_column, schema))
     partitions = ", ".join(map(quote, table.partition_columns))
-    # What the copy holds is known by its commits as long as none of them is cleaned up.
+    # The commits show the copy's content only as long as none of them is cleaned up.
     made_of[_RETENTION] = _FOR_EVER
     if warehouse.column_mapping and not all(
         overlay.is_plain_name(path[-1]) for path in paths_of(table.columns)
@@ -284,16 +284,16 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
 
 
 def _delta_column(field: StructField) -> str:
-    """Write a column of a Hive table as Delta is to have it: with its length and its default, if any."""
+    """Return a Hive table's column for a Delta definition, with its length and default value."""
     default = f" DEFAULT {field.metadata[_DEFAULT]}" if _DEFAULT in field.metadata else ""
     return f"{quote(field.name)} {field.metadata.get(DECLARED_AS) or sql_type(field.dataType)}{default}"
 
 
 def _ancestry(warehouse: Warehouse, name: TableName, version: str) -> Sequence[tuple[str, str, str | None]]:
-    """Return the snapshots that led to a version, the oldest first, each with its operation and note.
+    """Return the ancestors of a snapshot, oldest first, each with its operation and note.
 
     Raises:
-        Refused: One of them has expired.
+        Refused: An ancestor has expired.
     """
     query = (
         f"SELECT snapshot_id, parent_id, operation, summary[{literal(NOTE)}] "

@@ -1,8 +1,8 @@
-"""What a table is divided into when its rows are rewritten, and what of it a copy holds: pure.
+"""The partitions of a table whose rows are rewritten, and the partitions in its copy by its commits.
 
-A piece is a partition, or the whole table if it has none. Each commit of a copy replaces the rows of some
-pieces and says so, and of which files they were, in itself: so the commits alone say what a copy holds, also
-after a run that died or was suspended, and a piece that is written twice is there once.
+A table without partition columns counts as one partition. Each commit of a copy replaces the rows of some
+partitions, and records them with fingerprints of their files. The commits alone therefore show the copy's
+content, also after a run was killed or suspended, and a partition that is written twice isn't duplicated.
 """
 
 from __future__ import annotations
@@ -16,74 +16,74 @@ from tableferry.fleet.warehouse.files import ListedFile, TableFiles, digest
 from tableferry.fleet.warehouse.prepared import members, settled
 from tableferry.formats.hive.locations import split
 
-WHOLE = ""
-"""The only piece of a table without partitions; the others are called as `CatalogPartition.spec` is."""
+WHOLE_TABLE = ""
+"""The name of a table without partition columns; other partitions are named by `CatalogPartition.spec`."""
 
 UNSETTLED = ""
-"""The digest of files that could be written again without another size or time: none is the same as it."""
+"""The digest of files that can be rewritten without a change of size or time; it equals no other digest."""
 
 # With more partitions in one condition, planning takes longer than reading.
-_MOST_PIECES = 200
+_MAX_PARTITIONS = 200
 
 
-class Piece(NamedTuple):
-    """A piece as it is in the Hive table.
+class SourcePartition(NamedTuple):
+    """A partition of the Hive table.
 
     Attributes:
-        digest: What is another if its files are, or the way they are read; `UNSETTLED` if nobody knows.
-        bytes: How large its files are.
+        digest: A fingerprint of its files and of how they are read; `UNSETTLED` if that's not reliable.
+        bytes: The size of its files.
     """
 
     digest: str
     bytes: int
 
 
-class Held(NamedTuple):
-    """A piece as a copy holds it: of which files, and since which version."""
+class CopiedPartition(NamedTuple):
+    """A partition in a copy: the fingerprint of its files, and the version that wrote it."""
 
     digest: str
     version: str
 
 
 @dataclass(frozen=True)
-class Note:
-    """What a commit says of itself.
+class CommitNote:
+    """The note in a copy's commit.
 
     Attributes:
-        number: Higher than that of any commit before it.
-        pieces: The digests of the pieces whose rows it replaced; None where they have no rows any more.
+        number: A number that increases with each commit.
+        partitions: The digests of the replaced partitions; None for a partition without rows.
     """
 
     number: int
-    pieces: Mapping[str, str | None]
+    partitions: Mapping[str, str | None]
 
     def text(self) -> str:
-        """Write it as the commit has it."""
-        return json.dumps({"number": self.number, "pieces": self.pieces}, separators=(",", ":"))
+        """Return the note as JSON."""
+        return json.dumps({"number": self.number, "pieces": self.partitions}, separators=(",", ":"))
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Read it.
+        """Parse a note.
 
         Raises:
-            ValueError: It isn't one.
+            ValueError: The text isn't a note.
         """
         note = json.loads(text)
         try:
             return cls(int(note["number"]), dict(note["pieces"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no note of a chunk: {text[:100]}") from error
+            raise ValueError(f"not a note of a chunk: {text[:100]}") from error
 
 
-def pieces_of(listed: TableFiles) -> dict[str, Piece]:
-    """Return the pieces of a Hive table that have files, by their names."""
+def list_source_partitions(listed: TableFiles) -> dict[str, SourcePartition]:
+    """Return the partitions with files of a Hive table, by name."""
     table, every = listed.table, members(listed)
     unsettled = {spec for _, spec in every - settled(every, listed.at)}
     files: dict[str, list[ListedFile]] = {}
     for file, spec in every:
         files.setdefault(spec, []).append(file)
     return {
-        spec: Piece(
+        spec: SourcePartition(
             UNSETTLED if spec in unsettled else digest(own, table.reading, str(split(table.location)))[:16],
             sum(file.size for file in own),
         )
@@ -91,51 +91,57 @@ def pieces_of(listed: TableFiles) -> dict[str, Piece]:
     }
 
 
-def holds(notes: Iterable[tuple[str, Note]]) -> dict[str, Held]:
-    """Return what a copy holds after some commits, given each one's version and note in their order."""
-    held: dict[str, Held] = {}
+def list_copied_partitions(notes: Iterable[tuple[str, CommitNote]]) -> dict[str, CopiedPartition]:
+    """Return the partitions in a copy, from the versions and notes of its commits in their order."""
+    held: dict[str, CopiedPartition] = {}
     for version, note in notes:
-        for piece, known in note.pieces.items():
+        for partition, known in note.partitions.items():
             if known is None:
-                held.pop(piece, None)
+                held.pop(partition, None)
             else:
-                held[piece] = Held(known, version)
+                held[partition] = CopiedPartition(known, version)
     return held
 
 
-def others(wanted: Mapping[str, Piece], held: Mapping[str, Held]) -> list[str]:
-    """Return the pieces that a copy holds of other files than these.
+def list_foreign_partitions(
+    wanted: Mapping[str, SourcePartition], held: Mapping[str, CopiedPartition]
+) -> list[str]:
+    """Return the partitions that a copy doesn't have or has from other files than these.
 
-    Of one that was written when its files were too young to be known by their times, only its rows tell.
+    For a partition that was written from `UNSETTLED` files, only a comparison of rows can tell.
     """
     return sorted(
-        piece
-        for piece in wanted.keys() | held.keys()
-        if piece not in wanted
-        or piece not in held
-        or held[piece].digest not in (UNSETTLED, wanted[piece].digest)
+        partition
+        for partition in wanted.keys() | held.keys()
+        if partition not in wanted
+        or partition not in held
+        or held[partition].digest not in (UNSETTLED, wanted[partition].digest)
     )
 
 
-def stale(wanted: Mapping[str, Piece], held: Mapping[str, Held]) -> list[str]:
-    """Return the pieces that a copy doesn't hold as they are, those too that have no rows any more."""
+def list_outdated_partitions(
+    wanted: Mapping[str, SourcePartition], held: Mapping[str, CopiedPartition]
+) -> list[str]:
+    """Return the partitions that must be written or removed in a copy."""
     return sorted(
-        piece
-        for piece in wanted.keys() | held.keys()
-        if piece not in held
-        or piece not in wanted
-        or wanted[piece].digest == UNSETTLED
-        or wanted[piece].digest != held[piece].digest
+        partition
+        for partition in wanted.keys() | held.keys()
+        if partition not in held
+        or partition not in wanted
+        or wanted[partition].digest == UNSETTLED
+        or wanted[partition].digest != held[partition].digest
     )
 
 
-def chunks(names: Iterable[str], sizes: Mapping[str, Piece], most_bytes: int) -> Iterator[list[str]]:
-    """Divide pieces into chunks of so many bytes at most, or of one piece that has more."""
+def split_into_chunks(
+    names: Iterable[str], sizes: Mapping[str, SourcePartition], most_bytes: int
+) -> Iterator[list[str]]:
+    """Divide partitions into chunks with a maximum of bytes; a larger partition is a chunk of its own."""
     chunk: list[str] = []
     size = 0
     for name in names:
         more = sizes[name].bytes if name in sizes else 0
-        if chunk and (size + more > most_bytes or len(chunk) == _MOST_PIECES):
+        if chunk and (size + more > most_bytes or len(chunk) == _MAX_PARTITIONS):
             yield chunk
             chunk, size = [], 0
         chunk.append(name)

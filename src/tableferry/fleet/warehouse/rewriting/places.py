@@ -1,10 +1,10 @@
-"""Where the copies of tables lie whose rows are rewritten: pure.
+"""The locations of copies whose rows are rewritten.
 
     the Hive table: <directory>
     Iceberg:        <directory>_iceberg/metadata, …/data
     Delta:          <directory>_delta/rewritten-<id>
 
-Each copy of Delta's has a directory of its own, as a table can't be made among another one's files.
+Each Delta copy has its own directory, because a Delta table can't be created among another table's files.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import uuid
 from tableferry.fleet.job import TargetFormat
 
 _SUFFIXES = {TargetFormat.ICEBERG: "_iceberg", TargetFormat.DELTA: "_delta"}
-# What the directories of new tables end in that aren't the Hive table's own.
-_NOT_HIVES = {
+# The ends of new tables' directories, except those of Delta tables in the Hive table's own directory.
+_NEW_TABLES = {
     TargetFormat.ICEBERG: re.compile(r"_iceberg$"),
     TargetFormat.DELTA: re.compile(r"_delta/(?:rewritten-)?[0-9a-f]{8}$"),
 }
@@ -26,24 +26,24 @@ _WRITTEN = {
 }
 
 
-def folder_of(hive_location: str, form: TargetFormat) -> str:
-    """Return the directory in which the copies of a Hive table lie."""
+def copies_folder(hive_location: str, form: TargetFormat) -> str:
+    """Return the directory of a Hive table's copies."""
     return hive_location.rstrip("/") + _SUFFIXES[form]
 
 
 def new_location(hive_location: str) -> str:
-    """Return the directory of a new copy of Delta's."""
-    return f"{folder_of(hive_location, TargetFormat.DELTA)}/rewritten-{uuid.uuid4().hex[:8]}"
+    """Return the directory for a new Delta copy."""
+    return f"{copies_folder(hive_location, TargetFormat.DELTA)}/rewritten-{uuid.uuid4().hex[:8]}"
 
 
 def is_written(name: str, form: TargetFormat) -> bool:
-    """Say whether a name in the directory of copies is of what these write there."""
+    """Return whether copies write this name into their directory."""
     return bool(_WRITTEN[form].fullmatch(name))
 
 
 def hive_location_of(location: str, form: TargetFormat) -> str:
-    """Return the directory of the Hive table, by that of a table that was made of it.
+    """Return the directory of the Hive table from which a table was created.
 
-    That is the same for a Delta table that was made in place.
+    For a Delta table that was created in place, that's the same directory.
     """
-    return _NOT_HIVES[form].sub("", location.rstrip("/"))
+    return _NEW_TABLES[form].sub("", location.rstrip("/"))

@@ -1,9 +1,9 @@
-"""Writes a table's rows anew while people go on writing, and what came since when they are kept out.
+"""Rewrite a table's rows into a copy before writes are blocked, and later changes while they are blocked.
 
-    list ─> write the pieces that changed, in chunks ─> compare their rows ─┐
-      └───────────────────── until what changed was little ─────────────────┘
+    list ─> write the changed partitions, in chunks ─> compare their rows ─┐
+      └─────────────────────── until little changed ───────────────────────┘
 
-What the copy holds by then, its own commits say: `pieces`.
+The copy's own commits record its partitions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ from tableferry.errors import TableError
 from tableferry.fleet.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import TableFiles, too_deep
+from tableferry.fleet.warehouse.files import TableFiles, refuse_nested_files
 from tableferry.fleet.warehouse.rewriting import copies
-from tableferry.fleet.warehouse.rewriting.copies import Copy
-from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, others, pieces_of, stale
+from tableferry.fleet.warehouse.rewriting.copies import RewrittenCopy
+from tableferry.fleet.warehouse.rewriting.pieces import (
+    WHOLE_TABLE,
+    SourcePartition,
+    list_foreign_partitions,
+    list_outdated_partitions,
+    list_source_partitions,
+    split_into_chunks,
+)
 from tableferry.fleet.warehouse.shadow.conditions import sql_types, where
 from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.spark.catalog import explaining
@@ -28,24 +35,24 @@ from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# So much is written in seconds, and little comes meanwhile.
+# Rewriting up to this size takes seconds, and little is written meanwhile.
 _FEW_BYTES = 256 * 2**20
 _MOST_PASSES = 5
 
 
-def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> int:
-    """Write the rows of a Hive table that may be written to into its copy, and compare them.
+def write_before_block(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> int:
+    """Write the rows of a Hive table that is still written to into its copy, and compare them.
 
-    What a run before this one has written isn't written again. What goes wrong because somebody wrote
-    meanwhile is left to be done when writes are blocked.
+    Partitions that an earlier run has written aren't written again. If concurrent writes cause a failure, the
+    rest is done when writes are blocked.
 
     Returns:
-        How many rows were compared.
+        The number of compared rows.
 
     Raises:
-        RowsDiffer: The rows that were written aren't those that were read, and nobody wrote.
+        RowsDiffer: The rows differ without concurrent writes.
         Refused: The table can't be rewritten, or another table has the copy's name.
-        TableError: Something can't be read or written, and nobody wrote.
+        TableError: The table or its copy can't be read or written, without concurrent writes.
     """
     rows, left = 0, 0
     differing: Mapping[str, comparing.RowsDiffer] = {}
@@ -53,8 +60,8 @@ def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form
     for _ in range(_MOST_PASSES):
         failure: TableError | comparing.RowsDiffer | None = None
         try:
-            work = _Work.on(warehouse, listed, target, form)
-            names = sorted({*stale(work.wanted, work.copy.held), *differing})
+            work = _Rewrite.on(warehouse, listed, target, form)
+            names = sorted({*list_outdated_partitions(work.wanted, work.copy.held), *differing})
             left = sum(work.wanted[name].bytes for name in names if name in work.wanted)
             _log.debug("%s: %s of %s are to be written", source, size(left), size(work.bytes))
             work.write(names)
@@ -76,41 +83,43 @@ def write_ahead(warehouse: Warehouse, source: TableName, target: TableName, form
     return rows
 
 
-def write_rest(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> int:
-    """Write what changed in a Hive table to which nobody can write now; return how many pieces that were.
+def write_during_block(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> int:
+    """Write the changed partitions of a blocked Hive table into its copy; return their number.
 
     Raises:
-        Refused: As `write_ahead`.
-        TableError: As `write_ahead`.
+        Refused: As `write_before_block`.
+        TableError: As `write_before_block`.
     """
-    work = _Work.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
-    names = stale(work.wanted, work.copy.held)
+    work = _Rewrite.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
+    names = list_outdated_partitions(work.wanted, work.copy.held)
     work.write(names)
     if form is TargetFormat.DELTA:
         work.seal()
     return len(names)
 
 
-def demand_same(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> int:
-    """Make sure that a copy holds the rows of a Hive table to which nobody can write.
+def require_rewritten_rows(
+    warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat
+) -> int:
+    """Require that a copy has the rows of a blocked Hive table.
 
-    What this run has compared, and nobody has written since, isn't read again.
+    Partitions that this run has compared, and that weren't written since, aren't read again.
 
     Returns:
-        How many rows were compared.
+        The number of compared rows.
 
     Raises:
-        RowsDiffer: It doesn't.
-        Refused: Somebody else wrote to it.
-        TableError: It isn't made of the files that the table has now, or something can't be read.
+        RowsDiffer: The rows differ.
+        Refused: Another process wrote to the copy.
+        TableError: The copy was written from other files, or a table can't be read.
     """
-    work = _Work.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
-    if other := others(work.wanted, work.copy.held):
+    work = _Rewrite.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
+    if other := list_foreign_partitions(work.wanted, work.copy.held):
         raise TableError(
             "REWRITTEN_COPY_OUTDATED",
             table=target,
             source=source,
-            partitions=["the table itself"] if other == [WHOLE] else list(other),
+            partitions=["the table itself"] if other == [WHOLE_TABLE] else list(other),
         )
     rows, differing = work.compare()
     for error in differing.values():
@@ -119,61 +128,61 @@ def demand_same(warehouse: Warehouse, source: TableName, target: TableName, form
 
 
 @dataclass
-class _Work:
-    """A Hive table's pieces and its copy."""
+class _Rewrite:
+    """A Hive table's partitions and its copy."""
 
     warehouse: Warehouse
     listed: TableFiles
-    copy: Copy
-    wanted: Mapping[str, Piece]
+    copy: RewrittenCopy
+    wanted: Mapping[str, SourcePartition]
     kinds: tuple[Mapping[str, str], Mapping[str, str]]
 
     @classmethod
-    def on(cls, warehouse: Warehouse, listed: TableFiles, target: TableName, form: TargetFormat) -> _Work:
+    def on(cls, warehouse: Warehouse, listed: TableFiles, target: TableName, form: TargetFormat) -> _Rewrite:
         table = listed.table
-        if refusal := too_deep(table.name, listed.listing):
+        if refusal := refuse_nested_files(table.name, listed.listing):
             raise refusal
         with explaining("NEW_TABLE_NOT_CREATED_FROM_ROWS", source=table.name, target=target):
-            copy = copies.opened(warehouse, table, target, form)
+            copy = copies.open_copy(warehouse, table, target, form)
             of_source, of_copy = (
                 sql_types(warehouse.spark.table(name.sql).schema)
                 for name in (table.name, warehouse.named(target, form))
             )
-        return cls(warehouse, listed, copy, pieces_of(listed), (of_source, of_copy))
+        return cls(warehouse, listed, copy, list_source_partitions(listed), (of_source, of_copy))
 
     @property
     def bytes(self) -> int:
-        return sum(piece.bytes for piece in self.wanted.values())
+        return sum(partition.bytes for partition in self.wanted.values())
 
     def write(self, names: Sequence[str]) -> None:
-        """Write pieces, each chunk of them in a commit of its own."""
+        """Write partitions in chunks, each in its own commit."""
         table = self.listed.table
-        for chunk in self._chunks(names):
-            pieces = {name: self.wanted[name].digest if name in self.wanted else None for name in chunk}
-            # A piece that is gone may be there again by now, and gone once more at the next listing. Nobody
-            # would look for its rows then, so none are written.
-            there = [name for name in chunk if name in self.wanted]
-            conditions = self._conditions(there)[0] if there else "false", self._conditions(chunk)[1]
+        for chunk in self._split_into_chunks(names):
+            partitions = {name: self.wanted[name].digest if name in self.wanted else None for name in chunk}
+            # A removed partition may exist again now, and be removed again before the next listing, which
+            # wouldn't find its rows in the copy. So its rows aren't written.
+            existing = [name for name in chunk if name in self.wanted]
+            conditions = self._conditions(existing)[0] if existing else "false", self._conditions(chunk)[1]
             with explaining("ROWS_NOT_REWRITTEN", source=table.name, target=self.copy.name):
-                self.copy = copies.write(self.warehouse, table, self.copy, pieces, conditions)
+                self.copy = copies.write(self.warehouse, table, self.copy, partitions, conditions)
 
     def seal(self) -> None:
-        """Make a commit of no rows, so that no chunk that a suspended worker has begun comes after it."""
+        """Commit without rows, so a chunk that a suspended worker has started can't be committed later."""
         self.copy = copies.write(
             self.warehouse, self.listed.table, self.copy, {}, ("false", "false"), sealing=True
         )
 
     def compare(self) -> tuple[int, Mapping[str, comparing.RowsDiffer]]:
-        """Compare the pieces that this run hasn't compared as they are.
+        """Compare the partitions that changed since this run has compared them.
 
         Returns:
-            How many rows these have, and the pieces that differ.
+            The number of compared rows, and the partitions that differ.
         """
         prepared, held = self.warehouse.prepared, self.copy.held
-        known = prepared.pieces if prepared else {}
-        names = sorted(name for name, piece in held.items() if known.get(name) != piece.version)
+        known = prepared.partitions if prepared else {}
+        names = sorted(name for name, partition in held.items() if known.get(name) != partition.version)
         rows, differing = 0, dict[str, comparing.RowsDiffer]()
-        for chunk in self._chunks(names):
+        for chunk in self._split_into_chunks(names):
             try:
                 rows += self._compare(chunk)
             except comparing.RowsDiffer as error:
@@ -186,21 +195,21 @@ class _Work:
     def _compare(self, names: Sequence[str]) -> int:
         warehouse, (of_source, of_copy) = self.warehouse, self._conditions(names)
         source, copy = self.listed.table.name, self.copy
-        return comparing.demand_same_frames(
-            (str(source), lambda: comparing.rows(warehouse, source, where=of_source)),
-            (str(copy.name), lambda: comparing.rows(warehouse, copy.name, copy.version, of_copy)),
+        return comparing.require_same_frames(
+            (str(source), lambda: comparing.read_rows(warehouse, source, where=of_source)),
+            (str(copy.name), lambda: comparing.read_rows(warehouse, copy.name, copy.version, of_copy)),
         )
 
-    def _chunks(self, names: Iterable[str]) -> Iterator[list[str]]:
-        return chunks(names, self.wanted, self.warehouse.rewrite_chunk)
+    def _split_into_chunks(self, names: Iterable[str]) -> Iterator[list[str]]:
+        return split_into_chunks(names, self.wanted, self.warehouse.rewrite_chunk)
 
     def _conditions(self, names: Iterable[str]) -> tuple[str, str]:
-        """Write the conditions that a row of the Hive table, and of the copy, is in one of some pieces."""
+        """Return the conditions that select the rows of some partitions in the Hive table and in the copy."""
         keys, (source, copy) = self.listed.table.partition_columns, self.kinds
         partitions = [self._partition(name) for name in names]
         of_source = where(partitions, keys, source)
-        if comparing.metastore_refuses(partitions):
-            # What Spark doesn't hand on to the metastore it looks for itself.
+        if comparing.is_refused_by_metastore(partitions):
+            # The function keeps Spark from sending the condition to the metastore.
             of_source = f"coalesce({of_source}, false)"
         return of_source, where(partitions, keys, copy)
 
