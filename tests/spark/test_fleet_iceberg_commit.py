@@ -1,4 +1,4 @@
-"""Files come into an Iceberg table with the metrics that Iceberg's own add_files takes of them."""
+"""Files are added to Iceberg tables with the same metrics as by Iceberg's add_files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def warehouse(spark: SparkSession) -> Iterator[Warehouse]:
 
 
 def make(warehouse: Warehouse, name: str, folder: Path, partitioned: str = "") -> TableName:
-    """Make a Hive table of the files that are in a folder."""
+    """Create a Hive table over the files in a folder."""
     table = TableName(("spark_catalog", SCHEMA, name))
     by = f"PARTITIONED BY ({partitioned})" if partitioned else ""
     warehouse.spark.sql(
@@ -104,7 +104,7 @@ def make(warehouse: Warehouse, name: str, folder: Path, partitioned: str = "") -
 
 
 def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableName]:
-    """Make two empty Iceberg tables, and fill one by ``add_files`` and the other by a manifest of ours."""
+    """Create two Iceberg tables, and fill one by ``add_files`` and the other by our commit."""
     table = hive.demand(warehouse, source)
     partitions = hive.partitions(warehouse, table)
     files = listing(warehouse, table, partitions).read
@@ -117,8 +117,8 @@ def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableNam
     return theirs, ours
 
 
-def said(warehouse: Warehouse, table: TableName) -> list[dict[str, Any]]:
-    """What the metadata table says of each file, but for what Spark makes of it for people to read."""
+def file_entries(warehouse: Warehouse, table: TableName) -> list[dict[str, Any]]:
+    """Return each file's entry in the metadata table, without Spark's readable copy of the metrics."""
     name = warehouse.iceberg(table).sql
     rows = warehouse.spark.sql(f"SELECT * FROM {name}.files ORDER BY file_path").drop("readable_metrics")
     return [row.asDict(recursive=True) for row in rows.collect()]
@@ -127,7 +127,7 @@ def said(warehouse: Warehouse, table: TableName) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "options", [{}, {"row_group_size": 1}, {"write_statistics": ["i", "short"]}], ids=str
 )
-def test_the_metrics_are_those_of_add_files(
+def test_parquet_metrics_equal_those_of_add_files(
     warehouse: Warehouse, tmp_path: Path, options: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
     for number in range(3):
@@ -138,8 +138,8 @@ def test_the_metrics_are_those_of_add_files(
 
 
 def alike(warehouse: Warehouse, theirs: TableName, ours: TableName, *, but: Sequence[int] = ()) -> None:
-    """Demand the same of both, but for the bounds of some columns."""
-    for one, other in zip(said(warehouse, theirs), said(warehouse, ours), strict=True):
+    """Assert that both tables have the same entries, except for the bounds of some columns."""
+    for one, other in zip(file_entries(warehouse, theirs), file_entries(warehouse, ours), strict=True):
         for key, values in one.items():
             for bounds in (values, other[key]) if key in ("lower_bounds", "upper_bounds") else ():
                 for column in but:
@@ -154,7 +154,7 @@ PARTITIONED = "p int, `On` date, word string"
 
 
 @soak.slow
-def test_partitions_have_their_values(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_partition_values_equal_those_of_add_files(warehouse: Warehouse, tmp_path: Path) -> None:
     null = "__HIVE_DEFAULT_PARTITION__"
     for number, directory in enumerate(
         (
@@ -175,9 +175,7 @@ def test_partitions_have_their_values(warehouse: Warehouse, tmp_path: Path) -> N
         assert found.count() == 1
 
 
-def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_worker_suspended_before_its_commit_adds_no_file_twice(warehouse: Warehouse, tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "a.parquet")
     source = make(warehouse, "asleep", tmp_path)
     target = TableName((*source.parts[:-1], "asleep_iceberg"))
@@ -191,13 +189,13 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     with pytest.raises(TableError, match="stale"):
         iceberg.create_copy(replace(warehouse, guard=other), source, target)
     assert awake == [1]
-    assert len(said(warehouse, target)) == 1
+    assert len(file_entries(warehouse, target)) == 1
     assert iceberg.create_copy(warehouse, source, target) == 1
-    assert len(said(warehouse, target)) == 1
+    assert len(file_entries(warehouse, target)) == 1
 
 
 @pytest.mark.parametrize("form", ["orc", "avro"])
-def test_what_iceberg_reads_has_the_metrics_of_add_files(
+def test_orc_and_avro_metrics_equal_those_of_add_files(
     warehouse: Warehouse, tmp_path: Path, form: str
 ) -> None:
     table = TableName(("spark_catalog", SCHEMA, form))
@@ -213,9 +211,9 @@ def test_what_iceberg_reads_has_the_metrics_of_add_files(
         f"INSERT INTO {table.sql} PARTITION (year = 2025, place = '{NULL}') SELECT 3, 'c', 0, NULL"
     )
     theirs, ours = copies(warehouse, table)
-    found = said(warehouse, ours)
+    found = file_entries(warehouse, ours)
     assert {file["file_format"] for file in found} == {form.upper()}
-    assert found == said(warehouse, theirs)
+    assert found == file_entries(warehouse, theirs)
     read = [warehouse.spark.table(warehouse.iceberg(copy).sql).collect() for copy in (ours, theirs)]
     assert sorted(read[0]) == sorted(read[1])
 
@@ -225,13 +223,13 @@ def test_what_iceberg_reads_has_the_metrics_of_add_files(
     )
     warehouse.spark.sql(f"INSERT INTO {flat.sql} VALUES (7)")
     theirs, ours = copies(warehouse, flat)
-    assert said(warehouse, ours) == said(warehouse, theirs)
+    assert file_entries(warehouse, ours) == file_entries(warehouse, theirs)
     assert warehouse.spark.table(warehouse.iceberg(ours).sql).collect() == [(7,)]
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_what_files_say_of_their_partition_and_hide_of_nan_skips_and_deletes_no_row(
+def test_no_row_is_skipped_or_deleted_because_of_partition_columns_or_nan(
     warehouse: Warehouse, tmp_path: Path, form: str, by_spark: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "day=mon").mkdir()
@@ -258,9 +256,7 @@ def test_what_files_say_of_their_partition_and_hide_of_nan_skips_and_deletes_no_
     assert [str(row[0]) for row in warehouse.spark.sql(f"SELECT x FROM {ice}").collect()] == ["nan"]
 
 
-def test_a_copy_that_was_left_empty_gets_the_columns_that_there_are_now(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_copy_that_was_left_empty_gets_the_current_columns(warehouse: Warehouse, tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": pa.array([2**40])}), tmp_path / "a.parquet")
     source = TableName(("spark_catalog", SCHEMA, "widened"))
     target = TableName((*source.parts[:-1], "widened_iceberg"))
@@ -280,7 +276,7 @@ def test_a_copy_that_was_left_empty_gets_the_columns_that_there_are_now(
     assert warehouse.spark.table(warehouse.iceberg(target).sql).collect() == [(2**40,)]
 
 
-def test_files_of_spark_itself(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_files_written_by_spark_have_the_metrics_of_add_files(warehouse: Warehouse, tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "a.parquet")
     first = make(warehouse, "first", tmp_path)
     warehouse.spark.table(first.sql).write.parquet(str(tmp_path / "b"))
@@ -297,7 +293,7 @@ def test_files_of_spark_itself(warehouse: Warehouse, tmp_path: Path) -> None:
     ],
     ids=["more than 100 fields, some nested", "a partition's type", "a file that isn't Parquet"],
 )
-def test_what_is_left_to_add_files(
+def test_unsupported_tables_are_left_to_add_files(
     warehouse: Warehouse,
     tmp_path: Path,
     column: str,
@@ -325,4 +321,4 @@ def test_what_is_left_to_add_files(
     files = listing(warehouse, table, partitions).read
     assert len(files) == 1
     assert None is iceberg_commit.append(warehouse, target, Change(table, partitions, files, {}))
-    assert said(warehouse, target) == []
+    assert file_entries(warehouse, target) == []

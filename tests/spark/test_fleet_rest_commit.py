@@ -1,4 +1,4 @@
-"""Files come into a table of a REST catalog by pyiceberg alone, and as Iceberg's own add_files adds them."""
+"""pyiceberg adds files to tables of a REST catalog as Iceberg's add_files does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, rest_catalog, soak
-from tests.spark.test_fleet_iceberg_commit import DDL, DIFFERENT, PARTITIONED, TABLE, said
+from tests.spark.test_fleet_iceberg_commit import DDL, DIFFERENT, PARTITIONED, TABLE, file_entries
 from tests.spark.warehouses import NoAccess
 
 from tableferry.fleet.warehouse import hive, iceberg, manifest, rest_commit
@@ -40,7 +40,7 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def listed(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableFiles]:
-    """A Hive table of four files in two partitions, and two empty Iceberg tables for them."""
+    """Create a Hive table of four files in two partitions, and two empty Iceberg tables."""
     for number, directory in enumerate(("p=7/On=2024-02-29/word=it's%3A é", "p=8/On=2024-03-01/word=b")):
         (tmp_path / directory).mkdir(parents=True)
         for part, rows in enumerate((TABLE.slice(0, 1), TABLE)):
@@ -71,13 +71,13 @@ def append(
 
 
 @soak.slow
-def test_all_is_said_that_add_files_says(warehouse: Warehouse, listed: TableFiles) -> None:
+def test_entries_equal_those_of_add_files(warehouse: Warehouse, listed: TableFiles) -> None:
     iceberg._add_files(warehouse, SOURCE, THEIRS)
     appended = append(warehouse, listed, list(listed.listing.read))
     assert appended is not None
     assert appended.since is None
-    assert [{**file, **_without(file)} for file in said(warehouse, OURS)] == [
-        {**file, **_without(file)} for file in said(warehouse, THEIRS)
+    assert [{**file, **_without(file)} for file in file_entries(warehouse, OURS)] == [
+        {**file, **_without(file)} for file in file_entries(warehouse, THEIRS)
     ]
     ours, theirs = (
         sorted(row[0] for row in warehouse.spark.table(table.sql).selectExpr("to_json(struct(*))").collect())
@@ -97,28 +97,26 @@ def _without(file: dict[str, object]) -> dict[str, object]:
     }
 
 
-def test_files_that_went_are_taken_out_and_those_that_came_are_added(
-    warehouse: Warehouse, listed: TableFiles
-) -> None:
+def test_one_commit_removes_missing_files_and_adds_new_ones(warehouse: Warehouse, listed: TableFiles) -> None:
     *first, last = listed.listing.read
     before = append(warehouse, listed, first)
     assert before is not None
     gone = frozenset(member for member in members(listed) if member[0] == first[0])
     after = append(warehouse, listed, [last], before.snapshot, gone)
     assert after is not None
-    held = [file["file_path"] for file in said(warehouse, OURS)]
+    held = [file["file_path"] for file in file_entries(warehouse, OURS)]
     assert held == sorted(file.path for file in (*first[1:], last))
-    # What was added is the newest snapshot alone, and its predecessor took the other out.
+    # The newest snapshot adds one file, and its predecessor removes the other.
     options = {"start-snapshot-id": str(after.since), "end-snapshot-id": after.snapshot}
     added = warehouse.spark.read.options(**options).table(OURS.sql).select("_file").distinct().collect()
     assert [row[0] for row in added] == [last.path]
-    # One that isn't there isn't taken out, and nothing is done.
+    # If a file to remove is missing, nothing is committed.
     with conditions.raises("FILES_TO_REMOVE_MISSING", count=0):
         append(warehouse, listed, [], after.snapshot, gone)
-    assert [file["file_path"] for file in said(warehouse, OURS)] == held
+    assert [file["file_path"] for file in file_entries(warehouse, OURS)] == held
 
 
-def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
+def test_worker_suspended_before_its_commit_adds_no_file_twice(
     warehouse: Warehouse, listed: TableFiles
 ) -> None:
     files, awake = list(listed.listing.read), []
@@ -129,12 +127,12 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     with conditions.raises("ICEBERG_COMMIT_LOST_RACE", table=OURS):
         append(replace(warehouse, guard=other), listed, files)
     assert awake[0] is not None
-    assert len(said(warehouse, OURS)) == len(files)
-    # Who knows another snapshot than the table is at does nothing.
+    assert len(file_entries(warehouse, OURS)) == len(files)
+    # With another expected snapshot, nothing is committed.
     assert append(warehouse, listed, files) is None
 
 
-def test_what_cannot_be_written_from_here_is_left_to_spark(
+def test_copy_without_write_access_is_left_to_spark(
     warehouse: Warehouse,
     listed: TableFiles,
     caplog: pytest.LogCaptureFixture,
@@ -146,10 +144,10 @@ def test_what_cannot_be_written_from_here_is_left_to_spark(
     monkeypatch.setattr(manifest, "data_file", refuse)
     assert append(warehouse, listed, list(listed.listing.read)) is None
     assert "so Spark adds its files: no writing here" in caplog.text
-    assert said(warehouse, OURS) == []
+    assert file_entries(warehouse, OURS) == []
 
 
-def test_what_pyiceberg_does_not_reach_is_left_to_spark(
+def test_unreachable_files_and_catalogs_are_left_to_spark(
     warehouse: Warehouse, listed: TableFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     moved = [file._replace(path=f"{file.path}.moved") for file in listed.listing.read]
@@ -166,4 +164,4 @@ def test_what_pyiceberg_does_not_reach_is_left_to_spark(
     finally:
         spark.conf.set(key, str(address))
     assert "this process doesn't reach 127.0.0.1, so Spark adds files there" in caplog.text
-    assert said(warehouse, OURS) == []
+    assert file_entries(warehouse, OURS) == []

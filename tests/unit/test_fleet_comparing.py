@@ -1,4 +1,4 @@
-"""What is compared of a table and its copy, and what of it was compared before."""
+"""The files and partitions of a copy that are compared, and those that were compared before."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ def members(*specs: str, size: int = 1) -> frozenset[Member]:
 ALL = members("day=a", "day=b", "day=c")
 CHANGED = members("day=a", "day=c") | members("day=b", size=2)
 UPDATED = IcebergCopy("as it is", "7", ALL, members("day=b"), since="6")
-MADE_ANEW = replace(UPDATED, added=ALL, since=None)
+RECREATED = replace(UPDATED, added=ALL, since=None)
 
 
 @pytest.mark.parametrize(
     ("made", "known", "busy", "where", "quiet"),
     [
-        (MADE_ANEW, None, "", "true", ALL),
-        (MADE_ANEW, None, "day=b", "NOT coalesce(`day` IN ('b'), false)", members("day=a", "day=c")),
+        (RECREATED, None, "", "true", ALL),
+        (RECREATED, None, "day=b", "NOT coalesce(`day` IN ('b'), false)", members("day=a", "day=c")),
         (UPDATED, ALL, "", None, ALL),
-        # It is what was compared.
-        (MADE_ANEW, ALL, "", None, ALL),
+        # All files were compared.
+        (RECREATED, ALL, "", None, ALL),
         (UPDATED, CHANGED, "", "`day` IN ('b')", ALL),
         (UPDATED, CHANGED, "day=b", None, members("day=a", "day=c")),
-        # Nothing of it is what was compared.
-        (MADE_ANEW, CHANGED, "", "true", ALL),
-        # A partition is gone.
+        # No file was compared.
+        (RECREATED, CHANGED, "", "true", ALL),
+        # A partition was removed.
         (UPDATED, ALL | members("day=d"), "", "`day` IN ('d')", ALL),
-        # What is told by no condition.
+        # No condition selects these partitions.
         (UPDATED, ALL | members("day=__HIVE_DEFAULT_PARTITION__"), "", "true", ALL),
         (UPDATED, ALL | members("day=it's"), "", "`day` IN ('it\\'s')", ALL),
         (UPDATED, ALL | members("day=it's %22so%22"), "", "true", ALL),
         (UPDATED, ALL | members("day=c%3A%5C"), "", "true", ALL),
     ],
 )
-def test_partitions_are_compared_that_arent_as_they_were(
+def test_only_changed_partitions_are_compared(
     made: IcebergCopy,
     known: frozenset[Member] | None,
     busy: str,
@@ -90,10 +90,10 @@ def test_partitions_are_compared_that_arent_as_they_were(
 @pytest.mark.parametrize(
     "registered", [["file:/w/t/day=a/0.avro"], ["file:/w/t/day=a/0.avro", "file:/w/t/b"]]
 )
-def test_a_copy_that_is_made_anew_or_was_changed_is_compared_as_a_whole(
+def test_recreated_or_changed_copy_is_compared_as_a_whole(
     registered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was compared was in a copy that isn't there any more, or isn't what it was."""
+    """The compared copy is missing or was changed."""
     files = tuple(file for file, _ in members("day=a"))
     partitions = (CatalogPartition("day=a", "file:/w/t/day=a"),)
     listed = TableFiles(TABLE, partitions, Listing(files, (), ()), 10**15)
@@ -114,7 +114,7 @@ def test_a_copy_that_is_made_anew_or_was_changed_is_compared_as_a_whole(
     assert prepared.compared is None
 
 
-def test_files_that_spark_can_not_read_are_not_left_out_of_both_sides(
+def test_comparison_fails_if_spark_cannot_read_a_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = dict.fromkeys(
@@ -136,10 +136,10 @@ def test_files_that_spark_can_not_read_are_not_left_out_of_both_sides(
 
 @pytest.mark.parametrize("altered", [False, True])
 @pytest.mark.parametrize("form", TargetFormat)
-def test_a_table_that_was_altered_since_its_copy_was_made_is_compared_as_a_whole(
+def test_altered_table_is_compared_as_a_whole(
     form: TargetFormat, altered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A column that nobody has written yet changes no file, and the copy lacks it."""
+    """A new column changes no file, and the copy lacks it."""
     table = replace(TABLE, format="parquet")
     now = replace(table, columns=(HiveColumn("late", {"name": "int"}), *table.columns)) if altered else table
     files = tuple(file for file, _ in members("day=a"))

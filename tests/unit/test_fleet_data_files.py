@@ -1,4 +1,4 @@
-"""What a manifest says of a partition's values, and of a file's."""
+"""Partition values and file metrics in a manifest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tableferry.spark.tables import TableName
         ("timestamp_ltz", "2024-01-01", None),
     ],
 )
-def test_values_are_those_of_their_types_or_none(kind: str, text: str, expected: Value) -> None:
+def test_partition_values_are_parsed_by_column_type(kind: str, text: str, expected: Value) -> None:
     table = HiveTable(
         TableName(("spark_catalog", "s", "t")),
         Kind.HIVE,
@@ -83,21 +83,21 @@ def entry_of(folder: Path, table: pa.Table, kind: str = "double") -> Entry:
     return entries[0]
 
 
-def test_a_partition_column_that_a_file_has_too_says_nothing_of_its_rows(tmp_path: Path) -> None:
+def test_partition_column_in_a_file_gets_no_metrics(tmp_path: Path) -> None:
     metrics = entry_of(tmp_path, pa.table({"x": [1.0], "Day": ["tue"]})).metrics
-    # Iceberg would pass over the file where somebody asks for Day = 'mon', which all its rows have.
+    # Otherwise Iceberg would skip the file for Day = 'mon', the value of all its rows.
     assert 2 not in metrics.lowest | metrics.highest | metrics.nulls | metrics.sizes
 
 
-def test_a_file_with_nan_is_not_deleted_as_a_whole(tmp_path: Path) -> None:
+def test_delete_does_not_remove_a_whole_file_with_nan(tmp_path: Path) -> None:
     file = data_file(entry_of(tmp_path, pa.table({"x": [1.0, float("nan")]})))
     schema = Schema(NestedField(1, "x", DoubleType(), required=False))
-    # By this Iceberg takes whole files out, where Spark says that NaN isn't below 5.
+    # Iceberg removes whole files by this evaluator. In Spark, NaN isn't below 5.
     assert not _StrictMetricsEvaluator(schema, parser.parse("x < 5.0")).eval(file)
 
 
 @pytest.mark.parametrize(("precision", "scale", "refused"), [(9, 2, False), (18, 2, False), (18, 4, True)])
-def test_decimals_of_another_scale_are_refused(
+def test_decimals_with_another_scale_are_refused(
     tmp_path: Path, precision: int, scale: int, refused: bool
 ) -> None:
     table = pa.table({"x": pa.array([Decimal("1.23")], pa.decimal128(9, 2))})
@@ -110,8 +110,8 @@ def test_decimals_of_another_scale_are_refused(
         entry_of(tmp_path, table, f"decimal({precision}, {scale})")
 
 
-def test_each_spelling_of_a_column_has_a_file_to_learn_it_from(tmp_path: Path) -> None:
-    """Hive finds a column whatever its case, and Iceberg by the names that its mapping has alone."""
+def test_sample_files_include_each_spelling_of_a_column(tmp_path: Path) -> None:
+    """Hive ignores the case of column names. Iceberg finds only the exact names in its mapping."""
     source = HiveTable(
         TableName(("spark_catalog", "s", "t")),
         Kind.HIVE,

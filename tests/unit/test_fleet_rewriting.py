@@ -1,4 +1,4 @@
-"""What of a table is rewritten, and what its copy holds, by its commits alone."""
+"""Partitions of a rewritten table, and the content of its copy according to the commits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WRITTEN, LISTED = 10**15, 10**15 + 3600 * 10**6
 
 
 def listed(files: dict[str, list[int]], table: HiveTable = TABLE, at: int = LISTED) -> TableFiles:
-    """Return a listing: of each partition, the sizes of its files."""
+    """Return a listing, from the sizes of the files in each partition."""
     partitions = tuple(CatalogPartition(spec, f"{ROOT}/{spec}") for spec in sorted(files) if spec)
     read = tuple(
         ListedFile(f"{ROOT}/{spec}/{number}".replace("//", "/"), size, WRITTEN)
@@ -69,7 +69,7 @@ def listed(files: dict[str, list[int]], table: HiveTable = TABLE, at: int = LIST
     return TableFiles(table, partitions, Listing(read, (), ()), at)
 
 
-def test_a_partition_is_a_partition_with_files_and_another_if_these_or_their_reading_change() -> None:
+def test_digest_of_a_partition_changes_with_its_files_and_read_options() -> None:
     files = {"day=a": [10, 20], "day=b": [5], "day=empty": []}
     partitions = list_source_partitions(listed(files))
     assert {name: partition.bytes for name, partition in partitions.items()} == {"day=a": 30, "day=b": 5}
@@ -81,7 +81,7 @@ def test_a_partition_is_a_partition_with_files_and_another_if_these_or_their_rea
     assert list_source_partitions(listed(files, at=WRITTEN + 1))["day=a"].digest == UNSETTLED
 
 
-def test_a_table_without_partitions_is_one_piece() -> None:
+def test_table_without_partition_columns_is_one_partition() -> None:
     whole = replace(TABLE, partition_columns=())
     assert [*list_source_partitions(listed({"": [1, 2]}, whole))] == [WHOLE_TABLE]
     assert list_source_partitions(listed({"": []}, whole)) == {}
@@ -93,7 +93,7 @@ PARTITIONS = st.dictionaries(
 
 
 @given(st.lists(st.tuples(PARTITIONS, st.integers(1, 120), st.integers(0, 4)), min_size=1), st.randoms())
-def test_after_all_chunks_a_copy_holds_what_is_listed_whatever_came_before(
+def test_copy_has_the_listed_files_after_all_chunks_and_any_history(
     histories: list[tuple[dict[str, list[int]], int, int]], draw: random.Random
 ) -> None:
     commits: list[tuple[str, CommitNote]] = []
@@ -136,8 +136,8 @@ def test_after_all_chunks_a_copy_holds_what_is_listed_whatever_came_before(
     assert list_outdated_partitions(wanted, held) == []
 
 
-def test_of_a_piece_whose_files_were_young_only_the_rows_tell_whether_the_copy_is_of_them() -> None:
-    """Whoever goes on for a worker that died finds the same files, which are old by then."""
+def test_partition_written_from_unsettled_files_is_not_reported_as_foreign() -> None:
+    """A worker that resumes after a crash finds the same files, which are old enough by then."""
     wanted = {
         "a": SourcePartition("1", 10),
         "b": SourcePartition("2", 10),
@@ -155,7 +155,7 @@ def test_of_a_piece_whose_files_were_young_only_the_rows_tell_whether_the_copy_i
 
 
 @given(PARTITIONS, st.integers(1, 200))
-def test_a_chunk_has_so_many_bytes_or_one_piece(files: dict[str, list[int]], most: int) -> None:
+def test_chunk_has_at_most_the_given_bytes_or_one_partition(files: dict[str, list[int]], most: int) -> None:
     wanted = list_source_partitions(listed(files))
     divided = list(split_into_chunks(sorted(wanted), wanted, most))
     assert [name for chunk in divided for name in chunk] == sorted(wanted)
@@ -163,12 +163,12 @@ def test_a_chunk_has_so_many_bytes_or_one_piece(files: dict[str, list[int]], mos
         assert len(chunk) == 1 or sum(wanted[name].bytes for name in chunk) <= most
 
 
-def test_a_condition_names_two_hundred_partitions_at_most() -> None:
+def test_chunk_has_at_most_200_partitions() -> None:
     names = [f"day={number}" for number in range(401)]
     assert [len(chunk) for chunk in split_into_chunks(names, {}, 1)] == [200, 200, 1]
 
 
-def test_a_note_is_read_as_it_was_written() -> None:
+def test_note_is_parsed_as_written() -> None:
     note = CommitNote(7, {"day=a": "0f", "day=ü": None})
     assert CommitNote.of(note.text()) == note
     for text in ("", "null", "[]", "{}", '{"number": 1}', '{"number": [], "pieces": {}}'):
@@ -195,14 +195,14 @@ COPY = TableName(("spark_catalog", "sales", "orders_copy"))
         (replace(TABLE, partition_columns=()), {"": [1]}, [WHOLE_TABLE], [("true", "true")]),
     ],
 )
-def test_of_a_partition_that_was_gone_no_row_is_written_though_it_may_be_there_again(
+def test_rows_of_a_removed_partition_are_not_written_if_it_exists_again(
     table: HiveTable,
     there: dict[str, list[int]],
     held: list[str],
     conditions: list[tuple[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The commit says that it has none: where it's gone once more, nobody would look for them."""
+    """The note records that the partition has no rows, so no later run would remove them."""
     written: list[tuple[dict[str, str | None], tuple[str, str]]] = []
 
     def write(
@@ -227,8 +227,8 @@ def test_of_a_partition_that_was_gone_no_row_is_written_though_it_may_be_there_a
     assert gone == set(held) - set(wanted)
 
 
-def test_a_delta_copy_has_the_columns_that_the_hive_table_has_now() -> None:
-    """Spark keeps the columns of a table of its own as this session first read them."""
+def test_delta_copy_has_the_current_columns_of_the_hive_table() -> None:
+    """A session caches the columns of tables in Spark's own formats."""
     schema = StructType().add("id", "integer")
     spark: Any = SimpleNamespace(
         catalog=SimpleNamespace(refreshTable=lambda _: schema.add("name", "string")),
@@ -239,8 +239,8 @@ def test_a_delta_copy_has_the_columns_that_the_hive_table_has_now() -> None:
     assert "(`id` int, `name` string) USING delta" in statement
 
 
-def test_of_a_copy_that_is_made_anew_nothing_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new Delta table counts its versions from the start, so that they are those of the one before."""
+def test_nothing_of_a_recreated_copy_counts_as_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new Delta table has the same version numbers as the one before."""
     statements: list[str] = []
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
     warehouse = Warehouse(spark, spark, prepared=PreparedCopy(partitions={"day=a": "1", "day=b": "2"}))
@@ -264,10 +264,10 @@ def test_of_a_copy_that_is_made_anew_nothing_was_compared(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("form", TargetFormat)
-def test_a_copy_whose_first_commits_were_cleaned_up_is_made_anew_by_a_person(
+def test_copy_without_its_first_commits_is_refused(
     form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What these said is gone: rows of a partition that Hive has no more would stay, and nobody saw them."""
+    """Without these commits' notes, rows of a removed partition would stay unnoticed."""
     note = CommitNote(3, {"day=a": "0f"}).text()
     every: Any = {
         "iceberg": [("8", None, "append", note), ("9", "8", "overwrite", note)],
@@ -287,10 +287,10 @@ def test_a_copy_whose_first_commits_were_cleaned_up_is_made_anew_by_a_person(
 
 
 @pytest.mark.parametrize("catalog", ["spark_catalog", "lake"])
-def test_files_of_a_table_that_wasnt_dropped_stay_in_whatever_catalog_it_is(
+def test_files_of_a_table_that_was_not_dropped_stay_in_any_catalog(
     catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A revert doesn't drop what has the copy's name, and doesn't say any more what it was made of."""
+    """A revert doesn't drop a table with the copy's name whose properties don't show its source."""
     there = TableName((catalog, "sales", "orders_iceberg"))
     folder = f"{ROOT}_iceberg"
     tables = {catalog: [(there, folder)]}
@@ -332,7 +332,7 @@ WRONG = HiveColumn("_corrupt_record", {"name": "string"})
         (replace(TABLE, format="parquet", buckets=4), True, False),
     ],
 )
-def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bool) -> None:
+def test_only_tables_that_need_it_are_rewritten(table: HiveTable, iceberg: bool, delta: bool) -> None:
     for form, rewritten in ((ICEBERG, iceberg), (DELTA, delta)):
         assert needs_rewriting(table, form) is rewritten
         assert (ineligibility(table, form) is not None) is rewritten
@@ -379,7 +379,9 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
         ),
     ],
 )
-def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, reason: PauseReason) -> None:
+def test_table_that_spark_reads_differently_than_hive_is_not_rewritten(
+    table: HiveTable, reason: PauseReason
+) -> None:
     for form in TargetFormat:
         for rewrite in (True, False):
             found = ineligibility(table, form, rewrite=rewrite)

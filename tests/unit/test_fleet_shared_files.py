@@ -16,7 +16,7 @@ ORDERS = TableName(("spark_catalog", "sales", "orders"))
 HIVE = TableName(("spark_catalog", "sales", "orders_hive"))
 
 
-def test_comment_that_may_not_be_changed_holds_up_no_migration(
+def test_migration_continues_if_the_comment_cannot_be_changed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_: object) -> str:

@@ -242,7 +242,7 @@ def _is_current(
     # A rewritten file may have its old name. The query returns no metadata for files without rows.
     known = {(split(file.path), file.size, file.modified // 1000) for file in files}
     try:
-        said = (
+        recorded = (
             rows.selectExpr(
                 "_metadata.file_path", "_metadata.file_size", "unix_millis(_metadata.file_modification_time)"
             )
@@ -252,4 +252,4 @@ def _is_current(
     except SPARK_ERRORS:
         # Spark can't read a file whose size differs from the log.
         return False
-    return all((split(unquote(path)), size, modified) in known for path, size, modified in said)
+    return all((split(unquote(path)), size, modified) in known for path, size, modified in recorded)

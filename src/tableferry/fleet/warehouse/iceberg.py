@@ -304,7 +304,7 @@ def _set_properties(warehouse: Warehouse, target: TableName, properties: Mapping
 def _list_sample_files(
     warehouse: Warehouse, table: HiveTable, target: TableName, mapping: Sequence[MappedField]
 ) -> list[str]:
-    """Return one file for each set of columns that files lack; Avro files don't report what they lack.
+    """Return one file for each set of columns that files lack; Avro files don't report missing columns.
 
     If this process can read ORC files, one file for each schema is returned, because spellings may differ.
     """

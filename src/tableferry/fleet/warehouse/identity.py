@@ -43,8 +43,8 @@ def change_if_unchanged(
 ) -> T:
     """Run a function right after the claim is checked, if the tables are still the same.
 
-    A worker may be suspended after it has checked its claim. Meanwhile another worker may have reverted and
-    restarted the migration, so other tables have the same names, formats and directories.
+    While a worker is suspended after its last check of the claim, another worker may revert and restart the
+    migration. Then other tables have the same names, formats and directories.
 
     Args:
         warehouse: The warehouse.
@@ -62,7 +62,7 @@ def change_if_unchanged(
     def work_if_unchanged() -> T:
         now = read_identities(warehouse, names, refresh=True)
         if now != before:
-            # If another worker has taken the job meanwhile, ClaimLost is the better reason.
+            # If another worker has taken the job, ClaimLost is the better reason.
             warehouse.guard()
             changed = ", ".join(sorted(str(name) for name in names if now.get(name) != before.get(name)))
             raise TableError("TABLE_CHANGED_DURING_STEP", tables=changed)

@@ -23,7 +23,7 @@ from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# A comparison of up to these amounts takes seconds, and little is written meanwhile.
+# A comparison of up to these amounts takes seconds, so little is written before it ends.
 _FEW_BYTES = 256 * 2**20
 _FEW_FILES = 1000
 _MOST_PASSES = 5
@@ -91,7 +91,7 @@ def _repeat_until_little(
         except (Refused, TableError) as error:
             failure = error
         if failure is None and prepared.by_file and _is_little(left):
-            # Few files were written meanwhile.
+            # Few files were written during this comparison.
             return rows
         # Hours may have passed.
         warehouse.forget((source,))

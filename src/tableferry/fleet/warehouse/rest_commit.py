@@ -64,7 +64,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     files, or if it can't write beside the table's metadata.
 
     Raises:
-        TableError: Another commit came first, a file to remove is missing, or the commit's result is unknown.
+        TableError: Another commit was first, a file to remove is missing, or the commit's result is unknown.
         Refused: Iceberg would read other numbers than a file contains.
     """
     name, source = warehouse.iceberg(target), change.source

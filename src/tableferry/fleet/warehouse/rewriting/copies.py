@@ -47,7 +47,7 @@ NOTE = "tableferry.chunk"
 
 # Delta skips a commit whose number isn't higher than the application's last number.
 _APPLICATION = "tableferry-rewriting"
-# More than any number of chunks: a commit that skips so many numbers invalidates older uncommitted writes.
+# More than any number of chunks. A commit that skips them invalidates older writes that aren't committed.
 _SEALING = 10**12
 # The operations of Iceberg and Delta that don't change rows.
 _NO_ROWS = {

@@ -136,7 +136,7 @@ def list_outdated_partitions(
 def split_into_chunks(
     names: Iterable[str], sizes: Mapping[str, SourcePartition], most_bytes: int
 ) -> Iterator[list[str]]:
-    """Divide partitions into chunks with a maximum of bytes; a larger partition is a chunk of its own."""
+    """Divide partitions into chunks with a maximum of bytes; a larger partition is a separate chunk."""
     chunk: list[str] = []
     size = 0
     for name in names:

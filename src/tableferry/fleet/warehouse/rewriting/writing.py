@@ -35,7 +35,7 @@ from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# Rewriting up to this size takes seconds, and little is written meanwhile.
+# Rewriting up to this size takes seconds, so little is written before it ends.
 _FEW_BYTES = 256 * 2**20
 _MOST_PASSES = 5
 
@@ -155,7 +155,7 @@ class _Rewrite:
         return sum(partition.bytes for partition in self.wanted.values())
 
     def write(self, names: Sequence[str]) -> None:
-        """Write partitions in chunks, each in its own commit."""
+        """Write partitions in chunks, one commit for each."""
         table = self.listed.table
         for chunk in self._split_into_chunks(names):
             partitions = {name: self.wanted[name].digest if name in self.wanted else None for name in chunk}
