@@ -41,14 +41,16 @@ class FileColumn(NamedTuple):
 AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 """The properties of a Hive table that contain its Avro schema or the schema's address."""
 
-_ICEBERG: Mapping[str, str] = {
+ICEBERG_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
     "bigint": "long",
-    "timestamp_ltz": "timestamptz",
+    **dict.fromkeys(("timestamp_ltz", "timestamp with local time zone"), "timestamptz"),
     "timestamp_ntz": "timestamp",
     **dict.fromkeys(("varchar", "char"), "string"),
     "array": "list",
 }
+"""Iceberg's names for types of Hive and ORC; other types have the same name."""
+
 _AVRO_INSTANTS = ("timestamp-millis", "timestamp-micros")
 # Avro's readers ignore other logical types. `_AvroTypes` handles decimals and other bytes.
 _AVRO_LOGICAL = (
@@ -88,7 +90,7 @@ def hive_columns(
 
 def _hive_column(path: ColumnPath, kind: Type, ids: Mapping[ColumnPath, int]) -> FileColumn:
     inner = tuple(_hive_column((*path, name), part, ids) for name, part in parts_of(kind))
-    stored = _ICEBERG.get(kind["name"], kind["name"])
+    stored = ICEBERG_KINDS.get(kind["name"], kind["name"])
     if stored == "decimal":
         stored = decimal_kind(kind["precision"], kind["scale"])
     return FileColumn(path[-1:], stored, inner, id=ids.get(lowered(path)))

@@ -1,23 +1,20 @@
-"""Read the schemas of ORC and Avro files through the Java of Spark's driver, and check them for Iceberg."""
+"""Read the schemas of ORC and Avro files through the Java of Spark's driver."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tableferry.errors import Refused, first_line, is_sparks
-from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids
+from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.file_columns import (
     AVRO_SCHEMAS,
+    ICEBERG_KINDS,
     FileColumn,
     avro_columns,
     decimal_kind,
-    find_blocker,
     hive_columns,
-    read_by_avro,
-    read_by_orc,
 )
-from tableferry.fleet.warehouse.files import ListedFile
 from tableferry.fleet.warehouse.name_mapping import MappedField, with_avro_names, with_orc_positions
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import SPARK_ERRORS, parallel_map
@@ -26,73 +23,14 @@ from tableferry.spark.driver import in_process
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MAX_FILES = 1000
-# The exceptions of ORC's and Avro's readers for files of other formats. Other exceptions may be temporary.
-_WRONG_FORMAT = ("FileFormatException", "InvalidAvroMagicException")
 _UNREADABLE: tuple[type[Exception], ...] = (ValueError, *SPARK_ERRORS)
 # The attribute with the field id in ORC files that Iceberg writes.
 _ORC_ID = "iceberg.id"
 _LITERAL, _URL = AVRO_SCHEMAS
 # The value that means no schema to Hive's SerDe.
 _NO_SCHEMA = "none"
-_ORC = {
-    **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
-    "bigint": "long",
-    "timestamp with local time zone": "timestamptz",
-    **dict.fromkeys(("varchar", "char"), "string"),
-    "array": "list",
-}
-
-
-def list_blockers(
-    spark: SparkSession,
-    table: HiveTable,
-    files: Sequence[ListedFile],
-    defaults: Mapping[str, str],
-) -> list[str]:
-    """List the ORC or Avro files that can't be added to a Hive table's Iceberg copy, and why.
-
-    At most 1,000 files are checked. A file that can't be read at the moment is skipped. Without access to
-    the driver's Java, no file is checked.
-
-    Args:
-        spark: The session.
-        table: The Hive table.
-        files: Its files.
-        defaults: The values of columns in rows of files that lack them, if these aren't null.
-
-    Raises:
-        Refused: The table's Avro schema can't be read.
-    """
-    if not in_process(spark):
-        return []
-    read = _reader(spark, table.format)
-    if read is None:
-        return []
-    expected = hive_columns(table.stored_columns, defaults, iceberg_ids(table.columns))
-    if table.format == "avro":
-        expected = read_by_avro(expected, avro_reader(spark, table))
-    chosen = files[:: max(1, -(-len(files) // _MAX_FILES))]
-
-    def why(file: ListedFile) -> str:
-        try:
-            found = read(file.path)
-        except ValueError as error:
-            return f"has a schema that Hive reads no rows by: {error}"
-        except Exception as error:
-            if not is_sparks(error):
-                raise
-            is_other_format = any(kind in str(error) for kind in _WRONG_FORMAT)
-            return f"is none of {table.format.upper()}'s ({first_line(error)})" if is_other_format else ""
-        if table.format == "avro":
-            return find_blocker(expected, found)
-        named = read_by_orc(expected, found)
-        if not {name for column in named for name in column.names} & {column.name for column in found}:
-            return "has none of the table's columns, and Iceberg reads no such ORC file: take it away"
-        return find_blocker(named, found)
-
-    found = zip(chosen, parallel_map(why, chosen), strict=True)
-    return [f"{file.path} {reason}" for file, reason in found if reason]
+ReadColumns: TypeAlias = Callable[[str], tuple[FileColumn, ...]]
+"""Reads the columns of the file at a path."""
 
 
 def avro_reader(spark: SparkSession, table: HiveTable) -> tuple[FileColumn, ...]:
@@ -169,13 +107,13 @@ def read_schema(spark: SparkSession, form: str, path: str) -> Mapping[str, Any]:
 
 def list_one_file_per_schema(spark: SparkSession, paths: Sequence[str]) -> list[str]:
     """Return one ORC file for each distinct schema; only the first file if this process can't read ORC."""
-    read = _reader(spark, "orc") if in_process(spark) else None
+    read = columns_reader(spark, "orc") if in_process(spark) else None
     if read is None or len(paths) < 2:
         return list(paths[:1])
     return list(dict(zip(parallel_map(read, paths), paths, strict=True)).values())
 
 
-def _reader(spark: SparkSession, form: str) -> Callable[[str], tuple[FileColumn, ...]] | None:
+def columns_reader(spark: SparkSession, form: str) -> ReadColumns | None:
     """Return a function that reads a file's columns; None if the cluster doesn't expose its Java."""
     jvm: Any = spark._jvm
     known: dict[Any, tuple[FileColumn, ...]] = {}
@@ -225,7 +163,7 @@ def _orc_column(name: str, kind: Any) -> FileColumn:
             names = ["key", "value"]
         case _:
             names = []
-    stored = _ORC.get(category, category)
+    stored = ICEBERG_KINDS.get(category, category)
     if category == "decimal":
         stored = decimal_kind(kind.getPrecision(), kind.getScale())
     inner = tuple(map(_orc_column, names, kind.getChildren() or ()))

@@ -129,8 +129,8 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
             addition.add_to(append)
             append.commit()
         current = transaction.table().operations().current()
-        # The append's own commit is retried on top of other commits. If one of these has added the same files,
-        # they would be in the table twice.
+        # The append's own commit is retried on top of other commits. If one of these has added the files, the
+        # table would have them twice.
         operations.commit(before, current)
         return since, _snapshot_id(current)
 

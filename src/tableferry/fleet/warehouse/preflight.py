@@ -14,9 +14,10 @@ from tableferry.fleet.job import REWRITTEN, Job, OldName, PauseReason, TargetFor
 from tableferry.fleet.naming import Moving, Names
 from tableferry.fleet.plan import target_kind
 from tableferry.fleet.reports import PauseFinding, Preflight
-from tableferry.fleet.warehouse import delta, existing, file_schemas, footers, hive, metastore
+from tableferry.fleet.warehouse import delta, existing, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.eligibility import HiveTable, ineligibility, needs_rewriting
+from tableferry.fleet.warehouse.file_blockers import list_blockers
 from tableferry.fleet.warehouse.files import listing
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.neighbours import Neighbourhood
@@ -300,9 +301,8 @@ def _of_files(
     """Return why a table's files can't become the new table's, by their footers; None if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
-        look = footers.list_blockers if table.format == "parquet" else file_schemas.list_blockers
         try:
-            unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
+            unsuitable = list_blockers(warehouse.spark, table, facts.files.read, defaults)
         except Refused as error:
             return error
         return Refused("FILES_NOT_ICEBERG", table=table.name, files=list(unsuitable)) if unsuitable else None
