@@ -18,10 +18,10 @@ from tests.mail_server import MailServer
 from tests.unit.fleets import opened
 
 from tableferry.cli.fleet_reports import notification_lines
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.mail.smtp import Delivery, Outbox
-from tableferry.fleet.modes import communicate as communicating
-from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.modes import communicator as communicating
+from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import Store

@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, NestedField
 from tests import conditions
 
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.data_files import (
     Change,
     Entry,
@@ -26,8 +26,8 @@ from tableferry.fleet.warehouse.data_files import (
     read_entries,
     sample_files,
 )
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.manifest import data_file
 from tableferry.formats.hive.partitions import NULL, CatalogPartition
 from tableferry.formats.parquet.iceberg_metrics import read_end

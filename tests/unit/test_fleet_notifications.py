@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.mail.addresses import address, people
 from tableferry.fleet.mail.messages import POLICY, message
 from tableferry.fleet.mail.notifications import (

@@ -11,7 +11,7 @@ import pytest
 from tests import conditions
 
 from tableferry.errors import InputError
-from tableferry.fleet.job import REWRITTEN, Job, TargetFormat
+from tableferry.fleet.jobs.job import REWRITTEN, Job, TargetFormat
 from tableferry.fleet.mail.notifications import Audience
 from tableferry.fleet.mail.rendering import OURS, Templates
 from tableferry.fleet.settings import MailSettings

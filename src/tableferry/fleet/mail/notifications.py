@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.statements import chunks

@@ -29,9 +29,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
 from tableferry.errors import InputError
-from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
+from tableferry.fleet.jobs.job import REWRITTEN, Job, OldName, TargetFormat
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.mail.notifications import Audience, Level
-from tableferry.fleet.naming import Names
 from tableferry.fleet.settings import MailSettings
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 

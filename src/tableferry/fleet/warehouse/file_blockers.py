@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import StateError, first_line, is_sparks
 from tableferry.fleet.warehouse import footers
-from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids, stored_types
 from tableferry.fleet.warehouse.file_columns import (
     FileColumn,
     find_blocker,
@@ -21,6 +20,7 @@ from tableferry.fleet.warehouse.file_columns import (
 )
 from tableferry.fleet.warehouse.file_schemas import ReadColumns, avro_reader, columns_reader
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable, iceberg_ids, stored_types
 from tableferry.formats.parquet.iceberg_blockers import Expected, blockers
 from tableferry.spark.catalog import parallel_map
 from tableferry.spark.driver import in_process

@@ -27,9 +27,9 @@ from tableferry.fleet.warehouse.data_files import (
     sample_files,
     specs_by_directory,
 )
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.file_schemas import add_file_names, read_schema
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,
     MappedField,

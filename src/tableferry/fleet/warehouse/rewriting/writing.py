@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from tableferry.amounts import first_of, size
 from tableferry.errors import TableError
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import TableFiles, refuse_nested_files
+from tableferry.fleet.warehouse.partition_conditions import sql_types, where
+from tableferry.fleet.warehouse.partitions import Partition, parsed
 from tableferry.fleet.warehouse.rewriting import copies
 from tableferry.fleet.warehouse.rewriting.copies import RewrittenCopy
 from tableferry.fleet.warehouse.rewriting.pieces import (
@@ -28,8 +30,6 @@ from tableferry.fleet.warehouse.rewriting.pieces import (
     list_source_partitions,
     split_into_chunks,
 )
-from tableferry.fleet.warehouse.shadow.conditions import sql_types, where
-from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
