@@ -17,7 +17,7 @@ from tests import soak
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse import hive, iceberg, iceberg_commit
+from tableferry.fleet.warehouse import asking, hive, iceberg, iceberg_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.existing import kinds
@@ -250,7 +250,10 @@ def test_no_row_is_skipped_or_deleted_because_of_partition_columns_or_nan(
     target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
     assert iceberg.create_copy(warehouse, source, target) == 1
     ice = warehouse.iceberg(target).sql
-    assert not any(key.startswith("write.metadata") for key in iceberg.read_properties(warehouse, target))
+    assert not any(
+        key.startswith("write.metadata")
+        for key in asking.properties(warehouse.spark, warehouse.iceberg(target))
+    )
     assert warehouse.spark.sql(f"SELECT * FROM {ice} WHERE day = 'mon'").count() == 3
     warehouse.spark.sql(f"DELETE FROM {ice} WHERE x < 5")
     assert [str(row[0]) for row in warehouse.spark.sql(f"SELECT x FROM {ice}").collect()] == ["nan"]

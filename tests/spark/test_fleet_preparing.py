@@ -35,7 +35,7 @@ from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.shadow_runs import trial
-from tableferry.fleet.warehouse import comparing, delta, existing, hive, iceberg
+from tableferry.fleet.warehouse import asking, comparing, delta, existing, hive, iceberg
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles, list_files, listing
@@ -343,7 +343,7 @@ def test_what_somebody_does_to_an_iceberg_copy_is_found(ours: Fleet, writers: Wr
         ours.spark.sql(f"INSERT INTO {name} VALUES (1, 2, 'a')")
     else:
         # A column's values are all null from now on.
-        properties = iceberg.read_properties(copying.warehouse, copying.target)
+        properties = asking.properties(copying.warehouse.spark, copying.warehouse.iceberg(copying.target))
         mapping = properties[MAPPING].replace("double_id", "nothing")
         ours.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{MAPPING}' = '{mapping}')")
     with pytest.raises(RowsDiffer):

@@ -13,7 +13,7 @@ from tests import conditions, rest_catalog, soak
 from tests.spark.test_fleet_iceberg_commit import DDL, DIFFERENT, PARTITIONED, TABLE, file_entries
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import hive, iceberg, manifest, rest_commit
+from tableferry.fleet.warehouse import asking, hive, iceberg, manifest, rest_commit
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended, Change
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles
@@ -84,7 +84,7 @@ def test_entries_equal_those_of_add_files(warehouse: Warehouse, listed: TableFil
         for table in (OURS, THEIRS)
     )
     assert ours == theirs
-    properties = iceberg.read_properties(warehouse, OURS)
+    properties = asking.properties(warehouse.spark, warehouse.iceberg(OURS))
     assert properties["made"] == "now"
     assert properties["current-snapshot-id"] == appended.snapshot
 

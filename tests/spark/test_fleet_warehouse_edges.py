@@ -20,6 +20,7 @@ from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
+    asking,
     comparing,
     copy_removal,
     definitions,
@@ -357,7 +358,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     description = catalog.described(spark, warehouse.iceberg(target))
     assert description["Comment"] == "it's said"
     assert catalog.described(spark, target)["Owner"] == "alice"
-    properties = iceberg.read_properties(warehouse, target)
+    properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
     assert (properties["team"], properties["gc.enabled"]) == ("it's", "false")
     comments = [field.metadata.get("comment") for field in spark.table(warehouse.iceberg(target).sql).schema]
     assert comments == [None, "another", None]

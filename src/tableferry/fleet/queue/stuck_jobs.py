@@ -187,7 +187,7 @@ def _unsent(store: Store, now: datetime) -> tuple[StuckJob, ...]:
         (job.task_id, message_id)
         for some in chunks(sorted(numbers))
         for job in store.jobs(numbered(some) & to_notify())
-        for message_id in job.record.get("letters", {}).get("left", {})
+        for message_id in job.record.letters.get("left", {})
     }
     stuck: dict[int, StuckJob] = {}
     for task_id, message_id, recorded_at, level in recorded:

@@ -38,9 +38,6 @@ class FileColumn(NamedTuple):
         return self.names[0]
 
 
-AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
-"""The properties of a Hive table that contain its Avro schema or the schema's address."""
-
 ICEBERG_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("tinyint", "smallint", "int"), "int"),
     "bigint": "long",

@@ -179,11 +179,6 @@ def create_statement(table: HiveTable, target: TableName, **more: str) -> str:
     )
 
 
-def read_properties(warehouse: Warehouse, table: TableName) -> Mapping[str, str]:
-    """Return an Iceberg table's properties."""
-    return asking.properties(warehouse.spark, warehouse.iceberg(table))
-
-
 def _read_copy_properties(
     warehouse: Warehouse, table: HiveTable, target: TableName
 ) -> Mapping[str, str] | None:
@@ -195,7 +190,7 @@ def _read_copy_properties(
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return None
-    properties = read_properties(warehouse, target) if kind is Kind.ICEBERG else {}
+    properties = asking.properties(warehouse.spark, warehouse.iceberg(target)) if kind is Kind.ICEBERG else {}
     if properties.get(SOURCE) == table.name.key:
         return properties
     raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
@@ -269,7 +264,7 @@ def _map_file_names(
     """
     if samples is not None and not samples:
         return known
-    text = known or read_properties(warehouse, target).get(MAPPING)
+    text = known or asking.properties(warehouse.spark, warehouse.iceberg(target)).get(MAPPING)
     if text is None:
         return None
     before: list[MappedField] = json.loads(text)

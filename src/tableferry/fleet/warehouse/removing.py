@@ -14,11 +14,11 @@ from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
 from tableferry.fleet.late_files.file_record import Record
+from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.files import ListedFile, list_files
-from tableferry.fleet.warehouse.iceberg import read_properties
 from tableferry.fleet.warehouse.identity import change_if_unchanged
 from tableferry.fleet.warehouse.leftovers import (
     GC,
@@ -171,7 +171,7 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
     """
     if archived in entries(warehouse, (archived,)):
         raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
-    if read_properties(warehouse, target).get(GC, "true").lower() != "false":
+    if asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower() != "false":
         return
     demand_alone(warehouse, target, archived, found)
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"

@@ -252,7 +252,7 @@ def _reading(table: HiveTable) -> str:
 def _properties(warehouse: Warehouse, name: TableName, kind: Kind) -> Mapping[str, str]:
     match kind:
         case Kind.ICEBERG:
-            return iceberg.read_properties(warehouse, name)
+            return asking.properties(warehouse.spark, warehouse.iceberg(name))
         case Kind.DELTA:
             return asking.properties(warehouse.spark, name)
         case _:
