@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, cast
 
-from tableferry.fleet.warehouse import hive, iceberg
+from tableferry.fleet.copies import iceberg
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

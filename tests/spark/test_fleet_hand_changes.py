@@ -13,10 +13,10 @@ from tests import soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
+from tableferry.fleet.copies.shared_files_comment import warning_text
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import reason, resumed
 from tableferry.fleet.warehouse.asking import describe
-from tableferry.fleet.warehouse.shared_files import warning_text
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]

@@ -17,11 +17,13 @@ from tests import soak
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse import asking, hive, iceberg, iceberg_commit
+from tableferry.fleet.copies import iceberg
+from tableferry.fleet.copies.iceberg_files import iceberg_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Change
+from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.tables import TableName
 

@@ -15,14 +15,16 @@ from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Weather
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.test_fleet_late import leave
-from tests.spark.test_fleet_preparing import Copying
+from tests.spark.test_fleet_preparation import Copying
 
+from tableferry.fleet.copies import copy_removal, delta, hadoop_log
+from tableferry.fleet.copies.comparison import RowsDiffer
+from tableferry.fleet.copies.iceberg import create_statement
+from tableferry.fleet.copies.iceberg_files import iceberg_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Change
 from tableferry.fleet.jobs.job import State, TargetFormat
-from tableferry.fleet.warehouse import copy_removal, delta, far_log, hive, iceberg_commit, versions
-from tableferry.fleet.warehouse.comparing import RowsDiffer
+from tableferry.fleet.warehouse import hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Change
-from tableferry.fleet.warehouse.iceberg import create_statement
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -200,7 +202,7 @@ def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Buc
     a_copy(ours)
     theirs = lake.get(f"t/_delta_log/{0:020}.json")
     with conditions.raises("LOG_WRITTEN_BY_ANOTHER_PROCESS"):
-        far_log.write(ours.warehouse, listed.table.location, drafted.draft)
+        hadoop_log.write(ours.warehouse, listed.table.location, drafted.draft)
     assert lake.get(f"t/_delta_log/{0:020}.json") == theirs
 
 
@@ -213,9 +215,9 @@ def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
         raise Death
 
     with pytest.raises(Death):
-        far_log.write(replace(ours.warehouse, guard=lost), listed.table.location, drafted.draft)
+        hadoop_log.write(replace(ours.warehouse, guard=lost), listed.table.location, drafted.draft)
     assert not any("_delta_log" in name for name in lake.names())
-    far_log.write(ours.warehouse, listed.table.location, drafted.draft)
+    hadoop_log.write(ours.warehouse, listed.table.location, drafted.draft)
     assert delta.is_log_unchanged(ours.warehouse, listed.table, drafted.draft)
 
 

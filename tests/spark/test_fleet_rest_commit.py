@@ -13,11 +13,13 @@ from tests import conditions, rest_catalog, soak
 from tests.spark.test_fleet_iceberg_commit import DDL, DIFFERENT, PARTITIONED, TABLE, file_entries
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import asking, hive, iceberg, manifest, rest_commit
+from tableferry.fleet.copies import iceberg
+from tableferry.fleet.copies.iceberg_files import manifest, rest_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Appended, Change
+from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended, Change
-from tableferry.fleet.warehouse.files import ListedFile, TableFiles
-from tableferry.fleet.warehouse.prepared import Member, members
+from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles
+from tableferry.fleet.warehouse.prepared_copy import Member, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.spark.tables import TableName
 

@@ -15,15 +15,15 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
 from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.copies.comparison import RowsDiffer
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
+from tableferry.fleet.copies.rewrite.partitions import CommitNote
 from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import PreparedCopy
-from tableferry.fleet.warehouse.rewriting import copies, writing
-from tableferry.fleet.warehouse.rewriting.pieces import CommitNote
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -153,8 +153,8 @@ def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetForma
     assert errors(ours.revert("facts", from_archive=True)) == []
     assert tables_in(ours.spark, ours.schema) == ["facts"]
     assert with_nulls(ours.rows("facts")) == after
-    copies = tmp_path / f"facts_{form.value}"
-    assert not copies.exists()
+    rewritten_copy = tmp_path / f"facts_{form.value}"
+    assert not rewritten_copy.exists()
     insert(ours, f"{ours.schema}.facts", stored, 9)
     assert len(ours.rows("facts")) == len(after) + 1
 
@@ -192,7 +192,7 @@ def test_a_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path:
 def ahead(ours: Fleet, form: TargetFormat) -> Warehouse:
     """Write a table's rows anew, in chunks of one partition, and return the warehouse that knows of it."""
     warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy())
-    writing.write_before_block(warehouse, ours.name("facts"), copy_name(ours, form), form)
+    writer.write_before_block(warehouse, ours.name("facts"), copy_name(ours, form), form)
     return warehouse
 
 
@@ -204,7 +204,7 @@ def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
     """Return the partitions that each commit of the copy has written."""
     name = copy_name(ours, form)
     if form is ICEBERG:
-        query = f"SELECT summary['{copies.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
+        query = f"SELECT summary['{rewritten_copy.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
         notes = ours.spark.sql(f"{query} ORDER BY committed_at").collect()
     else:
         notes = ours.spark.sql(f"DESCRIBE HISTORY {name.sql}").select("userMetadata").collect()[::-1]
@@ -224,10 +224,10 @@ def test_what_was_written_is_kept_whenever_a_worker_dies(
     # The first effect makes the copy, and each other one writes a partition.
     for _ in range(3):
         with pytest.raises(Died):
-            writing.write_before_block(dying(warehouse, 1), source, name, form)
+            writer.write_before_block(dying(warehouse, 1), source, name, form)
     assert [list(partitions) for partitions in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
     # All are compared by the run that goes on, and none is written twice.
-    assert writing.write_before_block(dying(warehouse, 1), source, name, form) == 3
+    assert writer.write_before_block(dying(warehouse, 1), source, name, form) == 3
     assert [list(partitions) for partitions in commits(ours, form)] == [[day] for day in DAYS]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
@@ -249,11 +249,11 @@ def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path
                 )
 
     warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy(), guard=between)
-    writing.write_before_block(warehouse, source, name, form)
+    writer.write_before_block(warehouse, source, name, form)
     insert(ours, source.sql, TEXT, 6, "'a'")
     hive.listed(warehouse, hive.demand(warehouse, source))
-    assert writing.write_during_block(warehouse, source, name, form) == 3
-    assert writing.require_rewritten_rows(warehouse, source, name, form) == 4
+    assert writer.write_during_block(warehouse, source, name, form) == 3
+    assert writer.require_rewritten_rows(warehouse, source, name, form) == 4
     assert sorted(row[0] for row in ours.rows(name)) == [1, 3, 4, 5, 6]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
@@ -269,12 +269,12 @@ def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
     insert(ours, source.sql, TEXT, 4, "'a'")
     ours.spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (day = 'b c')")
     hive.listed(warehouse, hive.demand(warehouse, source))
-    assert writing.write_during_block(warehouse, source, name, form) == 2
+    assert writer.write_during_block(warehouse, source, name, form) == 2
     [changed, gone, *_] = commits(ours, form)[written:]
     assert list(changed) == ["day=a"]
     assert gone == {"day=b c": None}
-    assert writing.require_rewritten_rows(warehouse, source, name, form) == 2
-    assert writing.require_rewritten_rows(warehouse, source, name, form) == 0
+    assert writer.require_rewritten_rows(warehouse, source, name, form) == 2
+    assert writer.require_rewritten_rows(warehouse, source, name, form) == 0
     assert len(ours.rows(name)) == 3
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
@@ -288,9 +288,9 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
     source, name = ours.name("facts"), copy_name(ours, form)
     ahead(ours, form)
     described = hive.demand(ours.warehouse, source)
-    before = copies.read(ours.warehouse, name, form)
+    before = rewritten_copy.read(ours.warehouse, name, form)
     warehouse = ahead(ours, form)
-    writing.write_during_block(warehouse, source, name, form)
+    writer.write_during_block(warehouse, source, name, form)
     wanted = ours.rows(name)
     if form is DELTA:
         # By then the table may have its last name, and people may have written to it.
@@ -298,10 +298,12 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
         wanted = ours.rows(name)
         # It reads the copy again afterwards, and finds what people did.
         with conditions.raises("REWRITTEN_COPY_WRITTEN"):
-            copies.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
+            rewritten_copy.write(
+                ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'")
+            )
     else:
         # There it doesn't find the table by its first name any more; until then it writes the same rows.
-        copies.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
+        rewritten_copy.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
     assert ours.rows(name) == wanted
 
 
@@ -323,12 +325,12 @@ def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fl
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, ICEBERG), ours.name("facts"), copy_name(ours, ICEBERG)
     described = hive.demand(warehouse, source)
-    copy = copies.read(warehouse, name, ICEBERG)
+    copy = rewritten_copy.read(warehouse, name, ICEBERG)
     held = {"day=a": copy.held["day=a"].digest}
-    copies.write(warehouse, described, copy, held, ("false", "day = 'a'"))
+    rewritten_copy.write(warehouse, described, copy, held, ("false", "day = 'a'"))
     assert len(ours.rows(name)) == 2
     with pytest.raises(RowsDiffer):
-        writing.require_rewritten_rows(warehouse, source, name, ICEBERG)
+        writer.require_rewritten_rows(warehouse, source, name, ICEBERG)
     ahead(ours, ICEBERG)
     assert len(ours.rows(name)) == 3
 
@@ -444,9 +446,9 @@ def test_a_copy_that_is_made_anew_while_writes_are_blocked_is_compared_as_a_whol
 ) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, DELTA), ours.name("facts"), copy_name(ours, DELTA)
-    assert writing.require_rewritten_rows(warehouse, source, name, DELTA) == 0
+    assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 0
     ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
     hive.listed(warehouse, hive.demand(warehouse, source))
     # Its chunks have the versions that those of the copy before had.
-    assert writing.write_during_block(warehouse, source, name, DELTA) == 3
-    assert writing.require_rewritten_rows(warehouse, source, name, DELTA) == 3
+    assert writer.write_during_block(warehouse, source, name, DELTA) == 3
+    assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 3

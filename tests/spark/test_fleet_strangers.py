@@ -15,11 +15,11 @@ from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
 from tableferry.fleet.warehouse.leftovers import Leftovers
-from tableferry.fleet.warehouse.prepared import PreparedCopy
-from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -183,24 +183,24 @@ def test_who_was_suspended_inside_a_commit_replaces_nothing_that_came_since(
 
     def ahead() -> None:
         warehouse = replace(ours.warehouse, prepared=PreparedCopy())
-        writing.write_before_block(warehouse, source, name, ICEBERG)
+        writer.write_before_block(warehouse, source, name, ICEBERG)
 
     table = hive.demand(ours.warehouse, source)
     if not first:
         ahead()
-    before = copies.open_copy(ours.warehouse, table, name, ICEBERG)
+    before = rewritten_copy.open_copy(ours.warehouse, table, name, ICEBERG)
     ours.spark.sql(f"INSERT INTO {source.sql} PARTITION (day = 'a') VALUES (3, NULL)")
     ahead()
     # What it has read of the Hive table by then is older, which an empty selection stands for.
     with pytest.raises(SPARK_ERRORS):
-        copies.write(ours.warehouse, table, before, {"day=a": "old"}, ("false", "day = 'a'"))
+        rewritten_copy.write(ours.warehouse, table, before, {"day=a": "old"}, ("false", "day = 'a'"))
     assert [row[0] for row in ours.rows(name)] == [1, 2, 3]
 
 
 @soak.slow
 def test_a_copy_of_delta_s_keeps_its_commits_until_it_has_its_last_name(ours: Fleet, tmp_path: Path) -> None:
     source, name = text_table(ours, tmp_path), copy_name(ours, DELTA)
-    writing.write_before_block(replace(ours.warehouse, prepared=PreparedCopy()), source, name, DELTA)
+    writer.write_before_block(replace(ours.warehouse, prepared=PreparedCopy()), source, name, DELTA)
     assert asking.properties(ours.spark, name)[RETENTION] == "interval 36500 days"
     ours.spark.sql(f"DROP TABLE {name.sql}")
     for path in sorted((tmp_path / "t_delta").rglob("*"), reverse=True):

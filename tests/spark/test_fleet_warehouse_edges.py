@@ -16,19 +16,16 @@ from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
+from tableferry.fleet.copies import comparison, copy_removal, delta, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
     asking,
-    comparing,
-    copy_removal,
     definitions,
-    delta,
     existing,
     external,
     hive,
-    iceberg,
     metastore,
     renaming,
     versions,
@@ -213,7 +210,7 @@ def test_columns_that_files_spell_otherwise_are_found(
     source = TableName(("spark_catalog", schema, "t"))
     target = beside(source, "_iceberg")
     iceberg.create_copy(warehouse, source, target)
-    comparing.require_same_rows(warehouse, source, target)
+    comparison.require_same_rows(warehouse, source, target)
     [read, _] = rows(warehouse, target, ICEBERG)
     assert read.startswith("(1, 'a', datetime")
     assert "5" in read
@@ -234,7 +231,7 @@ def test_files_that_spell_a_column_each_in_its_own_way(
         pq.write_table(pa.table({outer: pa.array([number], pa.int32()), deep: struct}), file)
     copy = beside(table, "_iceberg")
     iceberg.create_copy(warehouse, table, copy)
-    assert comparing.require_same_rows(warehouse, table, copy) == 3
+    assert comparison.require_same_rows(warehouse, table, copy) == 3
     assert sorted(rows(warehouse, copy, ICEBERG)) == [f"({n}, Row(x={10 * n}))" for n in range(3)]
 
 
@@ -257,7 +254,7 @@ def test_columns_that_only_files_have_are_in_no_copy(
     for form in TargetFormat:
         copy = beside(table, f"_{form.value}")
         (iceberg if form is TargetFormat.ICEBERG else delta).make(warehouse, table, copy)
-        assert comparing.require_same_rows(warehouse, table, copy) == 2
+        assert comparison.require_same_rows(warehouse, table, copy) == 2
         named = warehouse.named(copy, form).sql
         assert [column.name for column in warehouse.spark.table(named).schema] == ["id", "s", "l", "late"]
         assert warehouse.spark.sql(f"SELECT id FROM {named} WHERE s.x = 1 AND id < 4").collect() == [(3,)]
@@ -330,7 +327,7 @@ def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
         named = warehouse.iceberg(target) if kind is ICEBERG else target
         # By the bounds that the copy has of it.
         assert warehouse.spark.sql(f"SELECT * FROM {named.sql} WHERE id = 9").count() == 1
-        comparing.require_same_rows(warehouse, source, target)
+        comparison.require_same_rows(warehouse, source, target)
 
 
 @soak.slow
@@ -343,7 +340,7 @@ def test_a_copy_whose_partition_has_another_value_by_now_is_made_anew(
     spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = '9') LOCATION '{tmp_path}/t/k=2'")
     iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
-    comparing.require_same_rows(warehouse, source, target)
+    comparison.require_same_rows(warehouse, source, target)
 
 
 @soak.slow
@@ -378,8 +375,8 @@ def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) 
     first = versions.current(warehouse, target, TargetFormat.ICEBERG)
     warehouse.spark.sql(f"UPDATE {warehouse.iceberg(target).sql} SET name = 'z' WHERE id = 1")
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("3 rows, but not the same ones")):
-        comparing.require_same_rows(warehouse, source, target)
-    comparing.require_same_rows(warehouse, source, target, right_version=first)
+        comparison.require_same_rows(warehouse, source, target)
+    comparison.require_same_rows(warehouse, source, target, right_version=first)
 
 
 def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, schema: str) -> None:

@@ -15,8 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, NestedField
 from tests import conditions
 
-from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.data_files import (
+from tableferry.fleet.copies.iceberg_files.data_files import (
     Change,
     Entry,
     Leaf,
@@ -26,9 +25,10 @@ from tableferry.fleet.warehouse.data_files import (
     read_entries,
     sample_files,
 )
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.copies.iceberg_files.manifest import data_file
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
-from tableferry.fleet.warehouse.manifest import data_file
 from tableferry.formats.hive.partitions import NULL, CatalogPartition
 from tableferry.formats.parquet.iceberg_metrics import read_end
 from tableferry.spark.tables import TableName

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableferry.fleet.warehouse.file_columns import (
+from tableferry.fleet.copies.iceberg_files.file_columns import (
     FileColumn,
     avro_columns,
     find_blocker,
@@ -15,8 +15,8 @@ from tableferry.fleet.warehouse.file_columns import (
     read_by_avro,
     read_by_orc,
 )
+from tableferry.fleet.copies.iceberg_files.name_mapping import mapping_of, with_avro_names
 from tableferry.fleet.warehouse.hive_table import HiveColumn, iceberg_ids
-from tableferry.fleet.warehouse.name_mapping import mapping_of, with_avro_names
 
 
 def column(name: str, kind: str, *inner: FileColumn, default: str = "") -> FileColumn:

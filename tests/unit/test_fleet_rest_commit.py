@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tableferry.fleet.warehouse.rest_commit import _Catalog, _is_answering
+from tableferry.fleet.copies.iceberg_files.rest_commit import _Catalog, _is_answering
 
 
 def test_message_of_an_invalid_header_hides_its_secret() -> None:

@@ -14,16 +14,9 @@ from pyspark.sql.types import StructType
 from tests import conditions
 
 from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
-from tableferry.fleet.jobs.job import PauseReason, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import comparing, hive, shared_directories, versions
-from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveColumn, HiveTable
-from tableferry.fleet.warehouse.prepared import PreparedCopy
-from tableferry.fleet.warehouse.rewriting import copies, writing
-from tableferry.fleet.warehouse.rewriting.copies import RewrittenCopy
-from tableferry.fleet.warehouse.rewriting.pieces import (
+from tableferry.fleet.copies import comparison
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
+from tableferry.fleet.copies.rewrite.partitions import (
     UNSETTLED,
     WHOLE_TABLE,
     CommitNote,
@@ -35,6 +28,14 @@ from tableferry.fleet.warehouse.rewriting.pieces import (
     list_source_partitions,
     split_into_chunks,
 )
+from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import hive, shared_directories, versions
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveColumn, HiveTable
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName
 
@@ -209,12 +210,12 @@ def test_rows_of_a_removed_partition_are_not_written_if_it_exists_again(
         written.append((partitions, where))
         return copy
 
-    monkeypatch.setattr(copies, "write", write)
+    monkeypatch.setattr(rewritten_copy, "write", write)
     nothing: Any = None
     kinds = {"id": "int", "day": "string"}
     wanted = list_source_partitions(listed(there, table))
     copy = RewrittenCopy(COPY, ICEBERG, {name: CopiedPartition("old", "1") for name in held}, 1, "1")
-    work = writing._Rewrite(Warehouse(nothing, nothing), listed(there, table), copy, wanted, (kinds, kinds))
+    work = writer._Rewrite(Warehouse(nothing, nothing), listed(there, table), copy, wanted, (kinds, kinds))
     work.write(list_outdated_partitions(wanted, copy.held))
     assert [where for _, where in written] == conditions
     gone = {name for partitions, _ in written for name, known in partitions.items() if known is None}
@@ -229,7 +230,7 @@ def test_delta_copy_has_the_current_columns_of_the_hive_table() -> None:
         table=lambda _: SimpleNamespace(schema=schema),
     )
     nothing: Any = None
-    statement = copies._create_statement(Warehouse(spark, nothing), TABLE, COPY, TargetFormat.DELTA)
+    statement = rewritten_copy._create_statement(Warehouse(spark, nothing), TABLE, COPY, TargetFormat.DELTA)
     assert "(`id` int, `name` string) USING delta" in statement
 
 
@@ -239,20 +240,20 @@ def test_nothing_of_a_recreated_copy_counts_as_compared(monkeypatch: pytest.Monk
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
     warehouse = Warehouse(spark, spark, prepared=PreparedCopy(partitions={"day=a": "1", "day=b": "2"}))
     existing: dict[TableName, Kind] = {COPY: Kind.DELTA}
-    properties = {SOURCE: TABLE.name.key, READING: copies._reading(TABLE)}
+    properties = {SOURCE: TABLE.name.key, READING: rewritten_copy._reading(TABLE)}
     again = RewrittenCopy(COPY, DELTA, {"day=a": CopiedPartition("0f", "1")}, 1, "1")
-    monkeypatch.setattr(copies, "kinds", lambda *_: existing)
-    monkeypatch.setattr(copies, "_properties", lambda *_: properties)
-    monkeypatch.setattr(copies, "change_if_unchanged", lambda *_, **__: None)
-    monkeypatch.setattr(copies, "_create_statement", lambda *_: "CREATE")
-    monkeypatch.setattr(copies, "read", lambda *_: again)
+    monkeypatch.setattr(rewritten_copy, "kinds", lambda *_: existing)
+    monkeypatch.setattr(rewritten_copy, "_properties", lambda *_: properties)
+    monkeypatch.setattr(rewritten_copy, "change_if_unchanged", lambda *_, **__: None)
+    monkeypatch.setattr(rewritten_copy, "_create_statement", lambda *_: "CREATE")
+    monkeypatch.setattr(rewritten_copy, "read", lambda *_: again)
     wanted = {"day=a": SourcePartition("0f", 1)}
     kinds = {"id": "int", "day": "string"}
-    monkeypatch.setattr(comparing, "require_same_frames", lambda *_: 1)
-    for seen, reading in ((0, copies._reading(TABLE)), (1, "another")):
+    monkeypatch.setattr(comparison, "require_same_frames", lambda *_: 1)
+    for seen, reading in ((0, rewritten_copy._reading(TABLE)), (1, "another")):
         properties[READING] = reading
-        copy = copies.open_copy(warehouse, TABLE, COPY, DELTA)
-        work = writing._Rewrite(warehouse, listed({"day=a": [1]}), copy, wanted, (kinds, kinds))
+        copy = rewritten_copy.open_copy(warehouse, TABLE, COPY, DELTA)
+        work = writer._Rewrite(warehouse, listed({"day=a": [1]}), copy, wanted, (kinds, kinds))
         assert work.compare() == (seen, {})
     assert statements == ["CREATE"]
 
@@ -274,10 +275,10 @@ def test_copy_without_its_first_commits_is_refused(
     nothing: Any = None
     monkeypatch.setattr(versions, "current", lambda *_: "9")
     rows[:] = every
-    assert copies.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
+    assert rewritten_copy.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
     rows[:] = every[1:] if form is ICEBERG else every[:1]
     with conditions.raises("REWRITTEN_COPY_LOST_VERSIONS", table=COPY):
-        copies.read(Warehouse(spark, nothing), COPY, form)
+        rewritten_copy.read(Warehouse(spark, nothing), COPY, form)
 
 
 @pytest.mark.parametrize("catalog", ["spark_catalog", "lake"])
@@ -295,13 +296,13 @@ def test_files_of_a_table_that_was_not_dropped_stay_in_any_catalog(
     monkeypatch.setattr(shared_directories, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
     monkeypatch.setattr(hive, "layout", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: ())
-    monkeypatch.setattr(copies, "storage_of", lambda *_: storage)
+    monkeypatch.setattr(rewritten_copy, "storage_of", lambda *_: storage)
     nothing: Any = None
     warehouse = Warehouse(nothing, nothing)
-    assert copies.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
+    assert rewritten_copy.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
     assert removed == []
     tables.clear()
-    assert copies.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
+    assert rewritten_copy.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
     assert removed == [f"{folder}/data", f"{folder}/metadata", folder]
 
 

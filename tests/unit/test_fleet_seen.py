@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 from tests import conditions
 
 from tableferry.errors import TableError
+from tableferry.fleet.copies import comparison, preparation
+from tableferry.fleet.copies.rewrite import writer
+from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, comparing, existing, hive, preparing
+from tableferry.fleet.warehouse import asking, existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.identity import change_if_unchanged
-from tableferry.fleet.warehouse.prepared import PreparedCopy
-from tableferry.fleet.warehouse.rewriting import writing
-from tableferry.fleet.warehouse.rewriting.copies import RewrittenCopy
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
 from tableferry.spark.tables import TableName
 
@@ -270,10 +271,10 @@ def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
     monkeypatch.setattr(hive, "listed", lambda *_: listed)
     if rewritten:
         copy = RewrittenCopy(COPY, TargetFormat.DELTA, {}, 0, "0")
-        work = writing._Rewrite(ours, listed, copy, {}, ({}, {}))
-        monkeypatch.setattr(writing._Rewrite, "on", lambda *_: work)
-        writing.write_before_block(ours, MAIN, COPY, TargetFormat.DELTA)
+        work = writer._Rewrite(ours, listed, copy, {}, ({}, {}))
+        monkeypatch.setattr(writer._Rewrite, "on", lambda *_: work)
+        writer.write_before_block(ours, MAIN, COPY, TargetFormat.DELTA)
     else:
-        monkeypatch.setattr(comparing, "is_comparable_by_file", lambda *_: True)
-        preparing._repeat_until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
+        monkeypatch.setattr(comparison, "is_comparable_by_file", lambda *_: True)
+        preparation._repeat_until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
     assert looks == [1, 2]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tableferry.errors import TableError
+from tableferry.fleet.copies import shared_files_comment
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import shared_files
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
 
@@ -22,8 +22,8 @@ def test_migration_continues_if_the_comment_cannot_be_changed(
     def refused(*_: object) -> str:
         raise TableError("only the owner may alter it")
 
-    monkeypatch.setattr(shared_files, "kinds", lambda *_: {HIVE: Kind.HIVE})
-    monkeypatch.setattr(shared_files, "describe", refused)
+    monkeypatch.setattr(shared_files_comment, "kinds", lambda *_: {HIVE: Kind.HIVE})
+    monkeypatch.setattr(shared_files_comment, "describe", refused)
     nothing: Any = None
-    shared_files.add_warning(Warehouse(nothing, nothing), HIVE, ORDERS)
+    shared_files_comment.add_warning(Warehouse(nothing, nothing), HIVE, ORDERS)
     assert f"{HIVE} has no warning in its comment: only the owner may alter it" in caplog.text

@@ -12,7 +12,11 @@ from tableferry.errors import Paused, Refused
 from tableferry.fleet.hive_copy.table import PURGE
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.reports import PauseFinding
-from tableferry.fleet.warehouse.files import Listing, refuse_files_outside_partitions, refuse_nested_files
+from tableferry.fleet.warehouse.hive_files import (
+    Listing,
+    refuse_files_outside_partitions,
+    refuse_nested_files,
+)
 from tableferry.fleet.warehouse.hive_table import HiveTable, paths_of, stored_types
 from tableferry.formats.hive.locations import below, is_hidden, split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec

@@ -32,7 +32,7 @@ from tableferry.fleet.queue.store import ClaimLost, Store
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import PreparedCopy
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark.tables import TableName
 
 # How often a job begins again, or fails, before a person has to look.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tableferry.fleet.warehouse.existing import Seen
-    from tableferry.fleet.warehouse.prepared import PreparedCopy
+    from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
     from tableferry.fleet.warehouse.shared_directories import Neighbourhood
     from tableferry.fleet.warehouse.views import Views
 

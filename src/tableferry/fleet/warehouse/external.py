@@ -13,7 +13,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.identity import change_if_unchanged
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.tables import TableName
 
 

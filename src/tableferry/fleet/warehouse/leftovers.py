@@ -27,10 +27,10 @@ from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.copy_locations import hive_location_of
 from tableferry.fleet.warehouse.existing import entries, is_made_of
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.progress_properties import FOLDER, sync_folder
-from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.views import above

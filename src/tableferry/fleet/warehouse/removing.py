@@ -18,8 +18,7 @@ from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.files import ListedFile, list_files
-from tableferry.fleet.warehouse.identity import change_if_unchanged
+from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
 from tableferry.fleet.warehouse.leftovers import (
     GC,
     Leftovers,
@@ -28,6 +27,7 @@ from tableferry.fleet.warehouse.leftovers import (
     demand_keeps_files,
     described,
 )
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map

@@ -10,16 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tableferry.errors import StateError, first_line, is_sparks
-from tableferry.fleet.warehouse import footers
-from tableferry.fleet.warehouse.file_columns import (
+from tableferry.fleet.copies.iceberg_files import parquet_footers
+from tableferry.fleet.copies.iceberg_files.file_columns import (
     FileColumn,
     find_blocker,
     hive_columns,
     read_by_avro,
     read_by_orc,
 )
-from tableferry.fleet.warehouse.file_schemas import ReadColumns, avro_reader, columns_reader
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.copies.iceberg_files.file_schemas import ReadColumns, avro_reader, columns_reader
+from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.hive_table import HiveTable, iceberg_ids, stored_types
 from tableferry.formats.parquet.iceberg_blockers import Expected, blockers
 from tableferry.spark.catalog import parallel_map
@@ -66,7 +66,7 @@ def _check_footers(
 ) -> Iterable[str | None] | None:
     """Return each Parquet file's reason; None if this process can't read footers."""
     try:
-        ends = footers.read(spark, files)
+        ends = parquet_footers.read(spark, files)
     except StateError:
         return None
     columns = table.stored_columns

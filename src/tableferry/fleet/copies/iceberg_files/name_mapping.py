@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tableferry.fleet.warehouse.file_columns import FileColumn
+from tableferry.fleet.copies.iceberg_files.file_columns import FileColumn
 
 MAPPING = "schema.name-mapping.default"
 """The table property with the mapping as JSON."""

@@ -14,15 +14,9 @@ from dataclasses import dataclass
 
 from tableferry.amounts import first_of, size
 from tableferry.errors import TableError
-from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse import comparing, hive
-from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import TableFiles, refuse_nested_files
-from tableferry.fleet.warehouse.partition_conditions import sql_types, where
-from tableferry.fleet.warehouse.partitions import Partition, parsed
-from tableferry.fleet.warehouse.rewriting import copies
-from tableferry.fleet.warehouse.rewriting.copies import RewrittenCopy
-from tableferry.fleet.warehouse.rewriting.pieces import (
+from tableferry.fleet.copies import comparison
+from tableferry.fleet.copies.rewrite import rewritten_copy
+from tableferry.fleet.copies.rewrite.partitions import (
     WHOLE_TABLE,
     SourcePartition,
     list_foreign_partitions,
@@ -30,6 +24,13 @@ from tableferry.fleet.warehouse.rewriting.pieces import (
     list_source_partitions,
     split_into_chunks,
 )
+from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.warehouse import hive
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.hive_files import TableFiles, refuse_nested_files
+from tableferry.fleet.warehouse.partition_conditions import sql_types, where
+from tableferry.fleet.warehouse.partitions import Partition, parsed
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
@@ -55,10 +56,10 @@ def write_before_block(warehouse: Warehouse, source: TableName, target: TableNam
         TableError: The table or its copy can't be read or written, without concurrent writes.
     """
     rows, left = 0, 0
-    differing: Mapping[str, comparing.RowsDiffer] = {}
+    differing: Mapping[str, comparison.RowsDiffer] = {}
     listed = hive.listed(warehouse, hive.demand(warehouse, source))
     for _ in range(_MOST_PASSES):
-        failure: TableError | comparing.RowsDiffer | None = None
+        failure: TableError | comparison.RowsDiffer | None = None
         try:
             work = _Rewrite.on(warehouse, listed, target, form)
             names = sorted({*list_outdated_partitions(work.wanted, work.copy.held), *differing})
@@ -143,7 +144,7 @@ class _Rewrite:
         if refusal := refuse_nested_files(table.name, listed.listing):
             raise refusal
         with explaining("NEW_TABLE_NOT_CREATED_FROM_ROWS", source=table.name, target=target):
-            copy = copies.open_copy(warehouse, table, target, form)
+            copy = rewritten_copy.open_copy(warehouse, table, target, form)
             of_source, of_copy = (
                 sql_types(warehouse.spark.table(name.sql).schema)
                 for name in (table.name, warehouse.named(target, form))
@@ -164,15 +165,15 @@ class _Rewrite:
             existing = [name for name in chunk if name in self.wanted]
             conditions = self._conditions(existing)[0] if existing else "false", self._conditions(chunk)[1]
             with explaining("ROWS_NOT_REWRITTEN", source=table.name, target=self.copy.name):
-                self.copy = copies.write(self.warehouse, table, self.copy, partitions, conditions)
+                self.copy = rewritten_copy.write(self.warehouse, table, self.copy, partitions, conditions)
 
     def seal(self) -> None:
         """Commit without rows, so a chunk that a suspended worker has started can't be committed later."""
-        self.copy = copies.write(
+        self.copy = rewritten_copy.write(
             self.warehouse, self.listed.table, self.copy, {}, ("false", "false"), sealing=True
         )
 
-    def compare(self) -> tuple[int, Mapping[str, comparing.RowsDiffer]]:
+    def compare(self) -> tuple[int, Mapping[str, comparison.RowsDiffer]]:
         """Compare the partitions that changed since this run has compared them.
 
         Returns:
@@ -181,11 +182,11 @@ class _Rewrite:
         prepared, held = self.warehouse.prepared, self.copy.held
         known = prepared.partitions if prepared else {}
         names = sorted(name for name, partition in held.items() if known.get(name) != partition.version)
-        rows, differing = 0, dict[str, comparing.RowsDiffer]()
+        rows, differing = 0, dict[str, comparison.RowsDiffer]()
         for chunk in self._split_into_chunks(names):
             try:
                 rows += self._compare(chunk)
-            except comparing.RowsDiffer as error:
+            except comparison.RowsDiffer as error:
                 _log.debug("%s: %s differs (%s)", self.copy.name, first_of(chunk), error)
                 differing |= dict.fromkeys(chunk, error)
             else:
@@ -195,9 +196,9 @@ class _Rewrite:
     def _compare(self, names: Sequence[str]) -> int:
         warehouse, (of_source, of_copy) = self.warehouse, self._conditions(names)
         source, copy = self.listed.table.name, self.copy
-        return comparing.require_same_frames(
-            (str(source), lambda: comparing.read_rows(warehouse, source, where=of_source)),
-            (str(copy.name), lambda: comparing.read_rows(warehouse, copy.name, copy.version, of_copy)),
+        return comparison.require_same_frames(
+            (str(source), lambda: comparison.read_rows(warehouse, source, where=of_source)),
+            (str(copy.name), lambda: comparison.read_rows(warehouse, copy.name, copy.version, of_copy)),
         )
 
     def _split_into_chunks(self, names: Iterable[str]) -> Iterator[list[str]]:
@@ -208,7 +209,7 @@ class _Rewrite:
         keys, (source, copy) = self.listed.table.partition_columns, self.kinds
         partitions = [self._partition(name) for name in names]
         of_source = where(partitions, keys, source)
-        if comparing.is_refused_by_metastore(partitions):
+        if comparison.is_refused_by_metastore(partitions):
             # The function keeps Spark from sending the condition to the metastore.
             of_source = f"coalesce({of_source}, false)"
         return of_source, where(partitions, keys, copy)

@@ -15,13 +15,14 @@ from pathlib import Path
 from tableferry import storage
 from tableferry.convert import overlay
 from tableferry.errors import Refused
+from tableferry.fleet.copies import hadoop_log
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import dropped_name
-from tableferry.fleet.warehouse import asking, far_log, hive, renaming, versions
+from tableferry.fleet.warehouse import asking, hive, renaming, versions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
-from tableferry.fleet.warehouse.identity import change_if_unchanged
 from tableferry.fleet.warehouse.progress_properties import ROOT
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import reachable, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -190,8 +191,8 @@ def _drop_delta(
     root = _reachable(warehouse, directory)
     if root is None and in_process(warehouse.spark):
         try:
-            far_log.remove(warehouse, directory, expected)
-        except far_log.Written as error:
+            hadoop_log.remove(warehouse, directory, expected)
+        except hadoop_log.Written as error:
             if expected is None:
                 raise _another(directory) from error
             raise _written(f"the Delta table in {directory}", error.version, expected) from error

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tableferry.errors import StateError, TableError, first_line
-from tableferry.fleet.warehouse import data_files
+from tableferry.fleet.copies.iceberg_files import data_files
+from tableferry.fleet.copies.iceberg_files.data_files import Appended, Change, Entry
+from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING, mapping_of
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended, Change, Entry
-from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.name_mapping import MAPPING, mapping_of
+from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.parquet.iceberg_metrics import End, read_ends
 from tableferry.spark.tables import TableName
@@ -171,7 +171,7 @@ def _stage(
     Raises:
         TableError: Files to remove are missing.
     """
-    from tableferry.fleet.warehouse import manifest
+    from tableferry.fleet.copies.iceberg_files import manifest
 
     # By default, pyiceberg retries a commit on top of other commits.
     once = {**table.metadata.properties, "commit.retry.num-retries": "0"}

@@ -14,16 +14,17 @@ from pyspark.sql.types import StructType
 
 from tableferry import verify
 from tableferry.errors import Refused, StateError, TableError
+from tableferry.fleet.copies import delta, delta_trial
+from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, delta, existing, hive, partition_conditions, trial, versions
+from tableferry.fleet.warehouse import asking, existing, hive, partition_conditions, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import is_over
-from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
+from tableferry.fleet.warehouse.hive_files import TableFiles, listing
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.partitions import Partition, parsed
-from tableferry.fleet.warehouse.prepared import (
+from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,
     DeltaDraft,
     IcebergCopy,
@@ -125,7 +126,7 @@ def require_copy_has_same_rows(
         return _compare_with_log(warehouse, prepared.listed, prepared.drafted, target)
     if prepared.made is None:
         # A killed run may have left a trial.
-        trial.remove_trials(warehouse, prepared.listed.table)
+        delta_trial.remove_trials(warehouse, prepared.listed.table)
         return require_same_rows(warehouse, source, target)
     made, listed = prepared.made, prepared.listed
     if listed.table.reading != made.reading:
@@ -233,7 +234,7 @@ def require_draft_has_same_rows(warehouse: Warehouse, listed: TableFiles, drafte
     known = (prepared.compared_files(drafted.reading) if prepared else None) or frozenset()
     if left := drafted.holds - known:
         with (
-            trial.write_trial(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
+            delta_trial.write_trial(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
             # The table's directory may have a Delta log already.
             optional_settings(spark, {"spark.databricks.delta.formatCheck.enabled": "false"}),
         ):

@@ -1,6 +1,6 @@
 """Create the copy of a table whose rows are rewritten, read its commits, and write a chunk of rows.
 
-The Hive table and its files stay unchanged. `places` defines the copy's location.
+The Hive table and its files stay unchanged. `copy_locations` defines the copy's location.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from pyspark.sql import functions as F
 from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError
+from tableferry.fleet.copies import iceberg
+from tableferry.fleet.copies.rewrite.partitions import CommitNote, CopiedPartition, list_copied_partitions
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, iceberg, versions
+from tableferry.fleet.warehouse import asking, hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.copy_locations import is_written, new_location
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.frames import with_null_partitions
 from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveTable, paths_of
-from tableferry.fleet.warehouse.identity import change_if_unchanged
 from tableferry.fleet.warehouse.partition_conditions import sql_type
-from tableferry.fleet.warehouse.rewriting.pieces import CommitNote, CopiedPartition, list_copied_partitions
-from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split

@@ -18,7 +18,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from tableferry.fleet.warehouse.data_files import Entry
+from tableferry.fleet.copies.iceberg_files.data_files import Entry
 
 # Iceberg replaces this number by the snapshot's own when it commits.
 _ASSIGNED_AT_COMMIT = -1

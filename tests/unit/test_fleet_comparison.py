@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 
 from tableferry import verify
+from tableferry.fleet.copies import comparison, delta, iceberg
+from tableferry.fleet.copies.iceberg_files import iceberg_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Appended
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, comparing, delta, iceberg, iceberg_commit, versions
+from tableferry.fleet.warehouse import asking, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.hive_table import MADE_OF, HiveColumn, HiveTable
-from tableferry.fleet.warehouse.prepared import ComparedFiles, DeltaDraft, IcebergCopy, Member, PreparedCopy
+from tableferry.fleet.warehouse.prepared_copy import (
+    ComparedFiles,
+    DeltaDraft,
+    IcebergCopy,
+    Member,
+    PreparedCopy,
+)
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName
 
@@ -77,10 +85,10 @@ def test_only_changed_partitions_are_compared(
         compared.append(str(given[4]) if len(given) > 4 else "true")
         return 5
 
-    monkeypatch.setattr(comparing, "require_same_rows", require_same_rows)
+    monkeypatch.setattr(comparison, "require_same_rows", require_same_rows)
     nothing: Any = None
     prepared = PreparedCopy(busy=frozenset([busy] if busy else []))
-    found = comparing._compare_partitions(
+    found = comparison._compare_partitions(
         Warehouse(nothing, nothing, prepared=prepared), TABLE, TARGET, made, known
     )
     assert compared == ([] if where is None else [where])
@@ -129,7 +137,7 @@ def test_comparison_fails_if_spark_cannot_read_a_file(
         return SimpleNamespace(matches=True, source=SimpleNamespace(rows=3))
 
     monkeypatch.setattr(verify, "verify", look)
-    assert comparing.require_same_frames(("left", lambda: frame), ("right", lambda: frame)) == 3
+    assert comparison.require_same_frames(("left", lambda: frame), ("right", lambda: frame)) == 3
     assert seen == [dict.fromkeys(before, "false")]
     assert settings == before
 
@@ -156,9 +164,9 @@ def test_altered_table_is_compared_as_a_whole(
         reading = json.dumps([table.reading, "as Delta"])
         draft: Any = SimpleNamespace(files=files)
         prepared.drafted = DeltaDraft(draft, reading, table.location, members("day=a"))
-        monkeypatch.setattr(comparing, "is_over", lambda *_: True)
+        monkeypatch.setattr(comparison, "is_over", lambda *_: True)
         monkeypatch.setattr(delta, "is_log_unchanged", lambda *_: True)
     prepared.compared = ComparedFiles(reading, members("day=a"))
-    monkeypatch.setattr(comparing, "require_same_rows", lambda *_: 5)
-    found = comparing.require_copy_has_same_rows(Warehouse(spark, spark, prepared=prepared), SOURCE, TARGET)
+    monkeypatch.setattr(comparison, "require_same_rows", lambda *_: 5)
+    found = comparison.require_copy_has_same_rows(Warehouse(spark, spark, prepared=prepared), SOURCE, TARGET)
     assert found == (5 if altered else 0)

@@ -8,9 +8,9 @@ from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse.files import Directory, ListedFile
+from tableferry.fleet.warehouse.hive_files import Directory, ListedFile
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.prepared import Member
+from tableferry.fleet.warehouse.prepared_copy import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec

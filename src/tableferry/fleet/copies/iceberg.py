@@ -13,18 +13,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from tableferry.errors import Refused
-from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, iceberg_commit, versions
-from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Change
-from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.file_schemas import add_file_names, list_one_file_per_schema, read_schema
-from tableferry.fleet.warehouse.files import TableFiles, digest, refuse_nested_files
-from tableferry.fleet.warehouse.hive_table import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
-from tableferry.fleet.warehouse.identity import change_if_unchanged
-from tableferry.fleet.warehouse.name_mapping import (
+from tableferry.fleet.copies.iceberg_files import iceberg_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Change
+from tableferry.fleet.copies.iceberg_files.file_schemas import (
+    add_file_names,
+    list_one_file_per_schema,
+    read_schema,
+)
+from tableferry.fleet.copies.iceberg_files.name_mapping import (
     MAPPING,
     MappedField,
     leaf_ids,
@@ -32,7 +28,16 @@ from tableferry.fleet.warehouse.name_mapping import (
     stored,
     with_file_names,
 )
-from tableferry.fleet.warehouse.prepared import IcebergCopy, members
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import asking, hive, versions
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.definitions import user_properties
+from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.hive_files import TableFiles, digest, refuse_nested_files
+from tableferry.fleet.warehouse.hive_table import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
+from tableferry.fleet.warehouse.prepared_copy import IcebergCopy, members
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import explaining

@@ -14,12 +14,14 @@ from urllib.parse import unquote
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError, TableError
+from tableferry.fleet.copies import copy_removal, delta_trial, hadoop_log
+from tableferry.fleet.copies.iceberg_files import parquet_footers
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import copy_removal, far_log, footers, hive, trial
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries, is_over, kinds
-from tableferry.fleet.warehouse.files import (
+from tableferry.fleet.warehouse.hive_files import (
     ListedFile,
     Listing,
     TableFiles,
@@ -28,7 +30,7 @@ from tableferry.fleet.warehouse.files import (
     refuse_nested_files,
 )
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.prepared import DeltaDraft
+from tableferry.fleet.warehouse.prepared_copy import DeltaDraft
 from tableferry.formats.hive.locations import below, reachable, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.driver import in_process
@@ -100,7 +102,7 @@ def is_log_unchanged(warehouse: Warehouse, table: HiveTable, draft: overlay.Draf
         StateError: The log can't be read.
     """
     root = reachable(table.location, same_machine=in_process(warehouse.spark))
-    log = overlay.log_at(root) if root else far_log.read(warehouse, table.location)
+    log = overlay.log_at(root) if root else hadoop_log.read(warehouse, table.location)
     return log is not None and overlay.is_unchanged(warehouse.spark, draft, log)
 
 
@@ -131,7 +133,7 @@ def _find_hadoop_files(warehouse: Warehouse, listed: TableFiles) -> overlay.FarF
 def is_reached_by_hadoop(warehouse: Warehouse, location: str) -> bool:
     """Return whether this process reaches a table's directory, and a log in it, only through Hadoop."""
     near = reachable(location, same_machine=in_process(warehouse.spark))
-    return near is None and far_log.is_within_reach(warehouse, location)
+    return near is None and hadoop_log.is_within_reach(warehouse, location)
 
 
 def list_hadoop_files(spark: SparkSession, location: str, listing: Listing) -> overlay.FarFiles:
@@ -146,7 +148,7 @@ def list_hadoop_files(spark: SparkSession, location: str, listing: Listing) -> o
     paths = paths_below(listed, location)
     inside = [(path, file) for path, file in zip(paths, listed, strict=True) if path]
     files = [(path, file.size, file.modified // 1000) for path, file in inside]
-    return overlay.FarFiles(files, footers.by_hadoop(spark, [file for _, file in inside]))
+    return overlay.FarFiles(files, parquet_footers.by_hadoop(spark, [file for _, file in inside]))
 
 
 def _known_footers(warehouse: Warehouse) -> overlay.KnownFooters:
@@ -162,7 +164,7 @@ def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
         StateError: The directory can't be listed.
     """
     if reachable(table.location, same_machine=in_process(warehouse.spark)) is None:
-        log = far_log.read(warehouse, table.location)
+        log = hadoop_log.read(warehouse, table.location)
         return log is not None and not log.names
     return not overlay.has_log(warehouse.spark, table.location)
 
@@ -170,9 +172,9 @@ def can_be_drafted(warehouse: Warehouse, table: HiveTable) -> bool:
 def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overlay.Draft | None:
     """Write the log and the catalog entry; return the commit if this call wrote it."""
     spark, table, files = warehouse.spark, listed.table, listed.listing.read
-    trial.remove_trials(warehouse, table)
+    delta_trial.remove_trials(warehouse, table)
     if in_process(spark) and reachable(table.location, same_machine=True) is None:
-        far_log.finish(warehouse, table.location)
+        hadoop_log.finish(warehouse, table.location)
     registered = _is_registered(warehouse, table, target)
     logged, draft = overlay.has_log(spark, table.location), None
     if (logged and not _is_current(warehouse, table, files, registered)) or (registered and not logged):
@@ -189,7 +191,7 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
             )
         if far := _find_hadoop_files(warehouse, listed):
             if draft := _draft(warehouse, listed, far):
-                far_log.write(warehouse, table.location, draft)
+                hadoop_log.write(warehouse, table.location, draft)
         else:
             mapping, known = warehouse.column_mapping, _known_footers(warehouse)
             draft = warehouse.effect(

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tableferry.errors import Refused, first_line, is_sparks
-from tableferry.fleet.warehouse.file_columns import (
+from tableferry.fleet.copies.iceberg_files.file_columns import (
     ICEBERG_KINDS,
     FileColumn,
     avro_columns,
     decimal_kind,
     hive_columns,
 )
+from tableferry.fleet.copies.iceberg_files.name_mapping import (
+    MappedField,
+    with_avro_names,
+    with_orc_positions,
+)
 from tableferry.fleet.warehouse.hive_table import AVRO_SCHEMAS, HiveTable
-from tableferry.fleet.warehouse.name_mapping import MappedField, with_avro_names, with_orc_positions
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import SPARK_ERRORS, parallel_map
 from tableferry.spark.driver import in_process

@@ -26,6 +26,10 @@ from tableferry.convert import overlay
 from tableferry.convert.converted_table import write_checkpoint
 from tableferry.convert.perform import write_first_checkpoint
 from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.copies import comparison, delta, iceberg
+from tableferry.fleet.copies.comparison import RowsDiffer
+from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
+from tableferry.fleet.copies.preparation import compare_ahead, prepare
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import Step, UnblockWrites
@@ -35,13 +39,10 @@ from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.shadow_runs import trial
-from tableferry.fleet.warehouse import asking, comparing, delta, existing, hive, iceberg
-from tableferry.fleet.warehouse.comparing import RowsDiffer
+from tableferry.fleet.warehouse import asking, existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, TableFiles, list_files, listing
-from tableferry.fleet.warehouse.name_mapping import MAPPING
-from tableferry.fleet.warehouse.prepared import PreparedCopy, members
-from tableferry.fleet.warehouse.preparing import compare_ahead, prepare
+from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, list_files, listing
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy, members
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
@@ -169,7 +170,7 @@ class Copying:
         return make(self.warehouse, self.source, self.target)
 
     def compare(self) -> int:
-        return comparing.require_copy_has_same_rows(self.warehouse, self.source, self.target)
+        return comparison.require_copy_has_same_rows(self.warehouse, self.source, self.target)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
@@ -514,14 +515,14 @@ class TestWhereSparkReadsNoSingleFile:
     def test_partitions_to_which_somebody_writes_are_left_for_later(
         self, copying: Copying, writes: int, ahead: int, blocked: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        compare, left = comparing.require_same_rows, iter(range(writes))
+        compare, left = comparison.require_same_rows, iter(range(writes))
 
         def writing(*given: Any) -> int:
             if next(left, None) is not None:
                 self.insert(copying, "b", 1)
             return compare(*given)
 
-        monkeypatch.setattr(comparing, "require_same_rows", writing)
+        monkeypatch.setattr(comparison, "require_same_rows", writing)
         assert copying.ahead() == ahead
         left = iter(())
         copying.make()
@@ -545,10 +546,10 @@ def test_a_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: F
     ours.spark.sql(f"CREATE EXTERNAL TABLE {source.sql} (id BIGINT) STORED AS PARQUET LOCATION '{folder}'")
     table = hive.demand(ours.warehouse, source)
     listed = TableFiles(table, (), listing(ours.warehouse, table, ()), 0)
-    assert comparing.is_comparable_by_file(ours.warehouse, listed)
+    assert comparison.is_comparable_by_file(ours.warehouse, listed)
     # Spark names it as one that it reads, and no listing of ours does.
     (folder / "empty").touch()
-    assert not comparing.is_comparable_by_file(ours.warehouse, listed)
+    assert not comparison.is_comparable_by_file(ours.warehouse, listed)
 
 
 @BOTH
@@ -590,7 +591,7 @@ def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
         assert not (writers.folder / "_delta_log").exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparing, "read_file_rows", dying)
+    monkeypatch.setattr(comparison, "read_file_rows", dying)
     with pytest.raises(KeyboardInterrupt):
         copying.ahead()
     assert beside(writers.folder) == []
@@ -677,12 +678,12 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
     listed = hive.listed(warehouse, hive.demand(warehouse, source))
     files = members(listed)
     assert len(files) == 9
-    frame = comparing.read_file_rows(warehouse, listed, files)
+    frame = comparison.read_file_rows(warehouse, listed, files)
     table = ours.spark.table(source.sql)
     assert [name.lower() for name in frame.columns] == [name.lower() for name in table.columns]
     assert sorted(map(repr, frame.collect())) == sorted(map(repr, table.select(*frame.columns).collect()))
     some = [member for member in files if "n=7" in member[1]]
-    rows = comparing.read_file_rows(warehouse, listed, some).collect()
+    rows = comparison.read_file_rows(warehouse, listed, some).collect()
     assert {row["word"] for row in rows} == {"a b+c%20é"}
     assert len(rows) == 4
 
@@ -725,7 +726,7 @@ def test_a_column_that_comes_behind_the_comparison_is_not_left_out(ours: Fleet, 
     existing.kinds(warehouse, (source, copy))
     hive.listed(warehouse, hive.layout(warehouse, source))
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("late")):
-        comparing.require_copy_has_same_rows(warehouse, source, copy)
+        comparison.require_copy_has_same_rows(warehouse, source, copy)
 
 
 # What writers do, to which file, and before which of the run's calls.
@@ -756,8 +757,8 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
             (iceberg, "create_copy"),
             (delta, "create_copy"),
             (delta, "draft_commit"),
-            (comparing, "require_copy_has_same_rows"),
-            (comparing, "require_draft_has_same_rows"),
+            (comparison, "require_copy_has_same_rows"),
+            (comparison, "require_draft_has_same_rows"),
             (job_run, "perform"),
         ):
             patch.setattr(module, name, hooked(name, getattr(module, name)))

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from tableferry.fleet.warehouse.files import ListedFile, TableFiles, digest
-from tableferry.fleet.warehouse.prepared import members, settled
+from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, digest
+from tableferry.fleet.warehouse.prepared_copy import members, settled
 from tableferry.formats.hive.locations import split
 
 WHOLE_TABLE = ""

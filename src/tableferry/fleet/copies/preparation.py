@@ -14,11 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.fleet.copies import comparison, delta, delta_trial, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse import comparing, delta, hive, iceberg, trial
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import TableFiles
-from tableferry.fleet.warehouse.prepared import Member, members, specs_of
+from tableferry.fleet.warehouse.hive_files import TableFiles
+from tableferry.fleet.warehouse.prepared_copy import Member, members, specs_of
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def prepare(warehouse: Warehouse, source: TableName, target: TableName) -> int:
 
     def create_and_compare(listed: TableFiles) -> int:
         iceberg.create_copy(warehouse, source, target)
-        return comparing.require_copy_has_same_rows(warehouse, source, target, made_now=True)
+        return comparison.require_copy_has_same_rows(warehouse, source, target, made_now=True)
 
     return _repeat_until_little(warehouse, source, TargetFormat.ICEBERG, create_and_compare)
 
@@ -60,11 +61,11 @@ def compare_ahead(warehouse: Warehouse, source: TableName) -> int:
     """
     prepared, table = warehouse.prepared, hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
     assert prepared is not None
-    trial.remove_trials(warehouse, table)
+    delta_trial.remove_trials(warehouse, table)
 
     def compare(listed: TableFiles) -> int:
         drafted = delta.draft_commit(warehouse, listed) if prepared.by_file else None
-        return comparing.require_draft_has_same_rows(warehouse, listed, drafted) if drafted else 0
+        return comparison.require_draft_has_same_rows(warehouse, listed, drafted) if drafted else 0
 
     try:
         if not delta.can_be_drafted(warehouse, table):
@@ -86,7 +87,7 @@ def _repeat_until_little(
         left = members(listed) - (prepared.compared.files if prepared.compared else frozenset())
         failure = None
         try:
-            prepared.by_file = comparing.is_comparable_by_file(warehouse, listed)
+            prepared.by_file = comparison.is_comparable_by_file(warehouse, listed)
             rows += compare(listed)
         except (Refused, TableError) as error:
             failure = error

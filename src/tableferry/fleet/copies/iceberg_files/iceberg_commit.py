@@ -14,9 +14,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tableferry.errors import TableError, is_sparks
-from tableferry.fleet.warehouse import footers, rest_commit
-from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import (
+from tableferry.fleet.copies.iceberg_files import parquet_footers, rest_commit
+from tableferry.fleet.copies.iceberg_files.data_files import (
     Appended,
     Change,
     Leaves,
@@ -27,16 +26,17 @@ from tableferry.fleet.warehouse.data_files import (
     sample_files,
     specs_by_directory,
 )
-from tableferry.fleet.warehouse.file_schemas import add_file_names, read_schema
-from tableferry.fleet.warehouse.files import ListedFile
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.name_mapping import (
+from tableferry.fleet.copies.iceberg_files.file_schemas import add_file_names, read_schema
+from tableferry.fleet.copies.iceberg_files.name_mapping import (
     MAPPING,
     MappedField,
     mapping_of,
     stored,
     with_file_names,
 )
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.hive_files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import split_spec
 from tableferry.spark.catalog import parallel_map
@@ -101,7 +101,7 @@ def append(warehouse: Warehouse, target: TableName, change: Change) -> Appended 
     addition = (
         _describe_by_iceberg(spark, table, change, named, leaves)
         if by_iceberg
-        else _describe_parquet(jvm, table, change, leaves, partial(footers.read, spark))
+        else _describe_parquet(jvm, table, change, leaves, partial(parquet_footers.read, spark))
     )
     if addition is None:
         return None
@@ -142,7 +142,7 @@ def _describe_parquet(
     jvm: Any, table: Any, change: Change, leaves: Leaves, read: ReadEnds
 ) -> _Addition | None:
     """Write a manifest of Parquet files; None if a file can't be read, or a partition's value not stored."""
-    from tableferry.fleet.warehouse.manifest import encode_description, encode_manifest
+    from tableferry.fleet.copies.iceberg_files.manifest import encode_description, encode_manifest
 
     entries = read_entries(change, leaves, read)
     if entries is None:
