@@ -183,7 +183,7 @@ def test_a_delta_copy_is_compared_before_writes_are_blocked(
 
 @pytest.mark.usefixtures("two_minutes_later")
 @soak.slow
-def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> None:
+def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> None:
     copying = Copying.of(ours, ours.name("t"), DELTA)
     copying.ahead()
     copying.make()

@@ -53,7 +53,7 @@ def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:
         pytest.param(DELTA, "DATE", ("2024-1-5", "2024-01-06"), "DATE'2024-01-05'", marks=soak.slow),
     ],
 )
-def test_there_and_back(
+def test_odd_partitions_are_migrated_and_reverted(
     ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, str], first: str
 ) -> None:
     table(ours, tmp_path, kind, *values)
@@ -85,7 +85,7 @@ def test_there_and_back(
         pytest.param(DELTA, "DOUBLE", ("1",), "that Spark spells differently", marks=soak.slow),
     ],
 )
-def test_what_cannot_be_followed_is_refused_before_anybody_is_told(
+def test_unsupported_partitions_are_refused_before_any_notification(
     ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, ...], said: str
 ) -> None:
     table(ours, tmp_path, kind, *values)

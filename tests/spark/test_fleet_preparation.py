@@ -205,7 +205,7 @@ def beside(folder: Path) -> list[str]:
         (ICEBERG, "ORC"),
     ],
 )
-def test_only_what_changed_since_is_compared(
+def test_only_later_changes_are_compared_while_writes_are_blocked(
     ours: Fleet, tmp_path: Path, form: TargetFormat, stored: str
 ) -> None:
     writers = Writers(ours.spark, ours.name("t"), tmp_path / "t", stored)
@@ -235,7 +235,7 @@ def test_only_what_changed_since_is_compared(
         "one is stray",
     ],
 )
-def test_files_are_recorded_while_people_write(
+def test_many_files_are_recorded_before_writes_are_blocked(
     ours: Fleet, writers: Writers, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_record, "_MANY", len(DAYS))
@@ -278,7 +278,7 @@ def test_files_are_recorded_while_people_write(
 
 @soak.slow
 @pytest.mark.parametrize("true", [True, False])
-def test_a_long_log_has_its_checkpoint_when_nobody_waits(
+def test_checkpoint_of_a_long_log_is_written_after_the_switch(
     ours: Fleet, writers: Writers, true: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlay, "MANY", 1)
@@ -307,7 +307,7 @@ def test_a_long_log_has_its_checkpoint_when_nobody_waits(
     assert sorted(ours.rows("t"), key=repr) == writers.rows
 
 
-def test_a_partition_that_is_dropped_is_taken_out_of_an_iceberg_copy(ours: Fleet, writers: Writers) -> None:
+def test_dropped_partition_is_removed_from_an_iceberg_copy(ours: Fleet, writers: Writers) -> None:
     copying = Copying.of(ours, writers.table, ICEBERG)
     age(writers)
     copying.ahead()
@@ -319,7 +319,7 @@ def test_a_partition_that_is_dropped_is_taken_out_of_an_iceberg_copy(ours: Fleet
 
 @BOTH
 @soak.slow
-def test_a_file_that_is_written_again_in_the_same_second_is_compared_again(
+def test_file_rewritten_in_the_same_second_is_compared_again(
     ours: Fleet, writers: Writers, form: TargetFormat
 ) -> None:
     copying = Copying.of(ours, writers.table, form)
@@ -335,7 +335,7 @@ def test_a_file_that_is_written_again_in_the_same_second_is_compared_again(
 
 
 @pytest.mark.parametrize("way", ["files", "mapping"])
-def test_what_somebody_does_to_an_iceberg_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
+def test_foreign_change_of_an_iceberg_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
     copying = Copying.of(ours, writers.table, ICEBERG)
     age(writers)
     copying.ahead()
@@ -353,7 +353,7 @@ def test_what_somebody_does_to_an_iceberg_copy_is_found(ours: Fleet, writers: Wr
 
 @pytest.mark.parametrize("way", ["delete", "commit", "checkpoint", "entry"])
 @soak.slow
-def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
+def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, writers: Writers, way: str) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
     age(writers)
     copying.ahead()
@@ -386,7 +386,7 @@ def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, writers: Write
 @BOTH
 @pytest.mark.parametrize("change", ["column", "options"])
 @soak.slow
-def test_a_table_that_is_read_otherwise_by_now_is_compared_anew(
+def test_table_with_changed_read_options_is_compared_again(
     ours: Fleet, tmp_path: Path, form: TargetFormat, change: str
 ) -> None:
     source = ours.name("t")
@@ -423,7 +423,7 @@ class Rights(MetastoreAccess):
 
 
 @soak.slow
-def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tmp_path: Path) -> None:
+def test_writers_are_not_blocked_if_rows_would_differ(ours: Fleet, tmp_path: Path) -> None:
     """Iceberg takes milliseconds for microseconds (1.12)."""
     ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
     (tmp_path / "t").mkdir()
@@ -446,9 +446,7 @@ def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ(ours: Fleet, tm
 
 
 @soak.slow
-def test_nobody_is_locked_out_of_a_table_whose_rows_would_differ_in_delta(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_writers_are_not_blocked_if_rows_would_differ_in_delta(ours: Fleet, tmp_path: Path) -> None:
     """Spark takes a partition's time for one of the session's zone, and the log says it in UTC."""
     ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
     zone = {"spark.sql.session.timeZone": "America/New_York"}
@@ -539,7 +537,7 @@ class TestWhereSparkReadsNoSingleFile:
         assert copying.compare() == 9 + 1
 
 
-def test_a_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
+def test_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
     source, folder = ours.name("t"), tmp_path / "t"
     folder.mkdir()
     pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), folder / "a.parquet")
@@ -553,7 +551,7 @@ def test_a_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: F
 
 
 @BOTH
-def test_a_table_without_a_file_is_compared_too(ours: Fleet, writers: Writers, form: TargetFormat) -> None:
+def test_table_without_files_is_compared_too(ours: Fleet, writers: Writers, form: TargetFormat) -> None:
     copying = Copying.of(ours, writers.table, form)
     while writers.files:
         writers.remove(0)
@@ -563,7 +561,7 @@ def test_a_table_without_a_file_is_compared_too(ours: Fleet, writers: Writers, f
     assert copying.compare() == ROWS
 
 
-def test_what_a_trial_of_a_run_that_died_has_left_is_removed(ours: Fleet, writers: Writers) -> None:
+def test_trial_of_a_killed_run_is_removed(ours: Fleet, writers: Writers) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
     left = writers.folder.with_name("_tableferry_trial_t") / "0" / "_delta_log" / "0.json"
     for step in (copying.ahead, copying.make):
@@ -579,7 +577,7 @@ def test_what_a_trial_of_a_run_that_died_has_left_is_removed(ours: Fleet, writer
     assert beside(writers.folder) == []
 
 
-def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
+def test_trial_is_hidden_and_always_removed(
     ours: Fleet, writers: Writers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
@@ -598,7 +596,7 @@ def test_a_trial_is_in_nobodys_way_and_goes_whatever_happens(
 
 
 @soak.slow
-def test_a_trial_finds_files_whatever_their_directories_are_called(ours: Fleet, tmp_path: Path) -> None:
+def test_trial_finds_files_in_directories_with_odd_names(ours: Fleet, tmp_path: Path) -> None:
     writers = Writers(ours.spark, ours.name("t"), tmp_path / "a b+%20é#[1]{x}" / "t %25=?")
     writers.create()
     writers.add("x%2F+é")
@@ -608,7 +606,7 @@ def test_a_trial_finds_files_whatever_their_directories_are_called(ours: Fleet, 
     assert beside(writers.folder) == []
 
 
-def test_who_has_lost_its_claim_leaves_nothing(ours: Fleet, writers: Writers) -> None:
+def test_worker_without_its_claim_leaves_no_trial(ours: Fleet, writers: Writers) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
 
     def lost() -> None:
@@ -620,7 +618,7 @@ def test_who_has_lost_its_claim_leaves_nothing(ours: Fleet, writers: Writers) ->
     assert beside(writers.folder) == []
 
 
-def test_where_nothing_can_be_written_beside_a_table_all_is_compared_when_writes_are_blocked(
+def test_table_without_room_for_a_trial_is_compared_while_writes_are_blocked(
     ours: Fleet, writers: Writers
 ) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
@@ -630,7 +628,7 @@ def test_where_nothing_can_be_written_beside_a_table_all_is_compared_when_writes
     assert copying.compare() == ROWS * len(DAYS)
 
 
-def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path) -> None:
+def test_rows_of_single_files_equal_the_tables_rows(ours: Fleet, tmp_path: Path) -> None:
     """Columns that files spell otherwise, lack or have beside; partitions elsewhere, of numbers and dates."""
     source, folder = ours.name("odd"), tmp_path / "odd"
     ours.spark.sql(
@@ -689,7 +687,7 @@ def test_rows_of_files_are_those_that_the_table_has(ours: Fleet, tmp_path: Path)
 
 
 @soak.slow
-def test_files_that_are_gone_since_the_session_listed_them_stop_nothing(ours: Fleet, tmp_path: Path) -> None:
+def test_files_removed_after_the_sessions_listing_cause_no_failure(ours: Fleet, tmp_path: Path) -> None:
     writers = Writers(ours.spark, ours.name("t"), tmp_path / "t")
     writers.create()
     writers.add("a")
@@ -706,7 +704,7 @@ def test_files_that_are_gone_since_the_session_listed_them_stop_nothing(ours: Fl
     trial.try_shadow(ours.warehouse, ours.name("t"))
 
 
-def test_a_column_that_comes_behind_the_comparison_is_not_left_out(ours: Fleet, tmp_path: Path) -> None:
+def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Path) -> None:
     """Spark keeps the columns of a table of its own, so that neither side of a comparison would have it."""
     source, copy = ours.name("t"), ours.name("t_delta")
     ours.spark.sql(
@@ -769,7 +767,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
 
 @pytest.mark.parametrize(("form", "by_file"), [(ICEBERG, True), (ICEBERG, False), (DELTA, True)])
 @soak.slow
-def test_every_row_is_there_whatever_is_written_meanwhile(
+def test_no_row_is_lost_with_any_concurrent_writes(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, by_file: bool
 ) -> None:
     numbers = count()

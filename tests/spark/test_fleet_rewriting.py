@@ -116,7 +116,9 @@ def with_nulls(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("how", "form"), [*WAYS, *soak.amount([], MORE_WAYS)])
-def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetFormat) -> None:
+def test_rewritten_table_is_migrated_and_reverted(
+    ours: Fleet, tmp_path: Path, how: str, form: TargetFormat
+) -> None:
     stored = STORED[how]
     table(ours, tmp_path, stored)
     # Hive's own readers show a null partition by its directory's name, and the new table has a null there.
@@ -175,7 +177,7 @@ def dying(warehouse: Warehouse, effects: int) -> Warehouse:
 
 
 @soak.slow
-def test_a_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: Path) -> None:
+def test_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: Path) -> None:
     """A session has a text of its own for each commit of Delta's."""
     columns = "id INT, code CHAR(5), label VARCHAR(3), kind STRING DEFAULT 'x'"
     table(ours, tmp_path, Stored("USING csv", columns, more="'ab', 'l', 'y'"))
@@ -215,7 +217,7 @@ DAYS = ["day=__HIVE_DEFAULT_PARTITION__", "day=a", "day=b c"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_was_written_is_kept_whenever_a_worker_dies(
+def test_written_chunks_are_kept_after_a_crash_at_any_point(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
@@ -234,7 +236,7 @@ def test_what_was_written_is_kept_whenever_a_worker_dies(
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_rows_written_during_the_rewrite_are_copied(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     table(ours, tmp_path, TEXT)
     source, name, events = ours.name("facts"), copy_name(ours, form), count()
 
@@ -259,7 +261,7 @@ def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
+def test_only_changed_partitions_are_rewritten_while_writes_are_blocked(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
@@ -281,7 +283,7 @@ def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
 
 @pytest.mark.parametrize("form", [TargetFormat.ICEBERG, pytest.param(TargetFormat.DELTA, marks=soak.slow)])
 @soak.slow
-def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
+def test_chunk_of_a_suspended_worker_is_not_committed_after_the_block(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
@@ -309,7 +311,7 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
 
 @pytest.mark.parametrize("how", ["text", pytest.param("json", marks=soak.slow)])
 @soak.slow
-def test_partitions_that_spark_cant_ask_a_metastore_for_are_written_too(
+def test_partitions_that_spark_cannot_filter_in_a_metastore_are_written(
     ours: Fleet, tmp_path: Path, how: str
 ) -> None:
     table(ours, tmp_path, STORED[how])
@@ -321,7 +323,7 @@ def test_partitions_that_spark_cant_ask_a_metastore_for_are_written_too(
 
 
 @soak.slow
-def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fleet, tmp_path: Path) -> None:
+def test_wrong_rows_are_found_and_rewritten(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, ICEBERG), ours.name("facts"), copy_name(ours, ICEBERG)
     described = hive.demand(warehouse, source)
@@ -336,7 +338,7 @@ def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fl
 
 
 @soak.slow
-def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_path: Path) -> None:
+def test_foreign_tables_and_commits_stay_unchanged(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     name = copy_name(ours, DELTA)
     ours.spark.sql(f"CREATE TABLE {name.sql} (other INT) USING delta")
@@ -350,7 +352,7 @@ def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_p
 
 
 @soak.slow
-def test_a_table_that_is_read_in_another_way_is_written_from_the_start(ours: Fleet, tmp_path: Path) -> None:
+def test_table_with_changed_read_options_is_rewritten_from_the_start(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ahead(ours, ICEBERG)
     ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} ADD COLUMNS (late STRING)")
@@ -359,7 +361,7 @@ def test_a_table_that_is_read_in_another_way_is_written_from_the_start(ours: Fle
     assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, ICEBERG))
 
 
-def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: Path) -> None:
+def test_table_that_hive_reads_differently_than_spark_is_refused(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} SET TBLPROPERTIES ('skip.header.line.count' = '1')")
     ours.add("facts", rewrite=True)
@@ -369,7 +371,7 @@ def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: 
 
 
 @soak.slow
-def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Fleet, tmp_path: Path) -> None:
+def test_job_paused_for_its_files_resumes_with_rewrite(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ours.add("facts")
     [refused] = errors(ours.preprocess())
@@ -385,9 +387,7 @@ def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Flee
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_closing_removes_the_files_that_only_hive_has_read(
-    ours: Fleet, tmp_path: Path, form: TargetFormat
-) -> None:
+def test_close_removes_files_that_only_hive_reads(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     table(ours, tmp_path, TEXT)
     ours.to_probation("facts", form=form, rewrite=True)
     ours.write("facts", f"INSERT INTO {{t}} VALUES (4, {TEXT.more}, 'a')")
@@ -404,7 +404,7 @@ def test_closing_removes_the_files_that_only_hive_has_read(
 
 
 @soak.slow
-def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp_path: Path) -> None:
+def test_null_partition_of_avro_equals_that_of_iceberg(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, Stored("STORED AS AVRO", "id INT, name STRING", more="'more'"))
     assert (3, "more", NULL) in ours.rows("facts")
     ours.to_probation("facts")
@@ -412,9 +412,7 @@ def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp
 
 
 @soak.slow
-def test_a_copy_has_the_columns_that_somebody_added_since_this_session_read_the_table(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_copy_has_columns_that_were_added_after_the_sessions_first_read(ours: Fleet, tmp_path: Path) -> None:
     """A copy without them takes no rows, and would be taken for the right one in each later run."""
     table(ours, tmp_path, STORED["json"])
     name = ours.name("facts").sql
@@ -427,9 +425,7 @@ def test_a_copy_has_the_columns_that_somebody_added_since_this_session_read_the_
     assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, DELTA))
 
 
-def test_a_file_that_cant_be_read_is_not_left_out_because_the_session_says_so(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_unreadable_file_fails_despite_session_settings(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, STORED["orc"])
     [file] = (tmp_path / "facts" / "day=a").glob("part-*")
     file.write_bytes(file.read_bytes()[:20])
@@ -441,9 +437,7 @@ def test_a_file_that_cant_be_read_is_not_left_out_because_the_session_says_so(
             ahead(ours, DELTA)
 
 
-def test_a_copy_that_is_made_anew_while_writes_are_blocked_is_compared_as_a_whole(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_copy_recreated_while_writes_are_blocked_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, DELTA), ours.name("facts"), copy_name(ours, DELTA)
     assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 0

@@ -75,9 +75,7 @@ def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) 
 
 
 @soak.slow
-def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
-    warehouse: Warehouse, source: TableName
-) -> None:
+def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse, source: TableName) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
     ice = warehouse.iceberg(target)
     expected, files = rows(warehouse, source), contents(warehouse, source)
@@ -126,7 +124,7 @@ def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableNam
 
 
 @soak.slow
-def test_a_delta_log_names_each_file_once_whatever_was_left(
+def test_delta_log_lists_each_file_once_after_any_leftover(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     spark, target, log = warehouse.spark, beside(source, "_delta"), tmp_path / "t/_delta_log"
@@ -165,7 +163,7 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     assert log.exists()
 
 
-def test_delta_takes_no_partition_from_elsewhere(
+def test_delta_refuses_partitions_outside_the_directory(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     warehouse.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 7) LOCATION '{tmp_path}/far'")
@@ -192,7 +190,7 @@ def test_files_in_nested_directories_are_refused(
     [("parquet", "ID, Name, AT, Nested, List"), ("orc", "_col0, _col1, _col2, _col3, _col4")],
 )
 @soak.slow
-def test_columns_that_files_spell_otherwise_are_found(
+def test_columns_with_another_spelling_in_files_are_found(
     warehouse: Warehouse, schema: str, tmp_path: Path, stored: str, columns: str
 ) -> None:
     spark = warehouse.spark
@@ -216,9 +214,7 @@ def test_columns_that_files_spell_otherwise_are_found(
     assert "5" in read
 
 
-def test_files_that_spell_a_column_each_in_its_own_way(
-    warehouse: Warehouse, schema: str, tmp_path: Path
-) -> None:
+def test_each_file_may_spell_a_column_differently(warehouse: Warehouse, schema: str, tmp_path: Path) -> None:
     table = TableName(("spark_catalog", schema, "spelled"))
     warehouse.spark.sql(
         f"CREATE EXTERNAL TABLE {table.sql} (id INT, s STRUCT<x: INT>) STORED AS PARQUET "
@@ -235,7 +231,7 @@ def test_files_that_spell_a_column_each_in_its_own_way(
     assert sorted(rows(warehouse, copy, ICEBERG)) == [f"({n}, Row(x={10 * n}))" for n in range(3)]
 
 
-def test_columns_that_only_files_have_are_in_no_copy(
+def test_columns_that_only_files_have_are_not_copied(
     warehouse: Warehouse, schema: str, tmp_path: Path
 ) -> None:
     """As after Hive's ALTER TABLE … REPLACE COLUMNS, which leaves the files as they are."""
@@ -300,7 +296,7 @@ def test_a_fence_around_a_target_is_its_version(warehouse: Warehouse, schema: st
 @pytest.mark.parametrize("same_size", [False, True])
 @pytest.mark.parametrize("kind", [ICEBERG, DELTA])
 @soak.slow
-def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
+def test_copy_with_a_rewritten_file_of_the_same_name_is_recreated(
     warehouse: Warehouse, schema: str, tmp_path: Path, kind: Kind, same_size: bool
 ) -> None:
     path = tmp_path / "t" / "part-0.parquet"
@@ -331,7 +327,7 @@ def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
 
 
 @soak.slow
-def test_a_copy_whose_partition_has_another_value_by_now_is_made_anew(
+def test_copy_with_a_changed_partition_value_is_recreated(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")

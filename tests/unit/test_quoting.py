@@ -120,7 +120,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
     "tags": lambda spark: spark.sql(tags.query(ODD)),
     "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
-    "location": in_warehouse(lambda warehouse: copy_removal.location(warehouse, ODD)),
+    "location": in_warehouse(lambda warehouse: copy_removal.read_location(warehouse, ODD)),
 }  # fmt: skip
 
 

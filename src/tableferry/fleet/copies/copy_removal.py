@@ -1,8 +1,7 @@
-"""Drops the copy of a Hive table after a revert; the files that Hive reads stay.
+"""Drop the copy of a Hive table after a revert; the files that Hive reads stay.
 
-A table of the copy's name that was made by somebody else stays as well.
-What is dropped is looked at twice: before, and when it has a name by which no writer finds it any more. If
-somebody wrote to it in between, it gets its name back.
+A table with the copy's name that Tableferry didn't create stays too. The copy's version is checked before it
+gets a name that no writer knows, and again afterwards. If another process wrote to it, it gets its name back.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# A name that nobody lists, for a log that is being removed.
-_ASIDE = "_tableferry_dropped_log"
+# The name of a log during its removal; listings skip it.
+_REMOVED_LOG = "_tableferry_dropped_log"
 
 
-class WrittenBehind(NeedsPerson):
-    """A copy was written to after Hive was last brought in step, and a person must see to the rows."""
+class CopyWrittenAfterSync(NeedsPerson):
+    """A copy was written to after the last update of Hive, and a person must decide about the rows."""
 
 
 def drop_copy(
@@ -48,24 +47,24 @@ def drop_copy(
     *,
     accept: str = "",
 ) -> None:
-    """Drop an Iceberg or Delta copy that has no version which Hive hasn't got; one that isn't there is fine.
+    """Drop an Iceberg or Delta copy, unless it has a version that Hive lacks, or is missing.
 
-    No file is removed but a Delta log, if this process reaches it. Iceberg's own directory stays, for after a
-    probation partitions of the Hive table can lie in it. A table of the copy's name that wasn't made of the
-    Hive table stays as it is.
+    The only removed file is a Delta log, if this process reaches it. Iceberg's own directory stays, because
+    it can contain partitions of the Hive table after a probation. A table with the copy's name that wasn't
+    created from the Hive table stays unchanged.
 
     Args:
         warehouse: The warehouse.
-        source: The Hive table that it was made of.
+        source: The Hive table from which the copy was created.
         name: The copy.
         form: Its format.
-        watermark: The version that Hive is in step with; None if nobody knows.
-        accept: The version that somebody has accepted: `WrittenBehind.found` of the refusal.
+        watermark: The copy's version of the last update of Hive; None if unknown.
+        accept: The version that the user has accepted: `CopyWrittenAfterSync.found` of the refusal.
 
     Raises:
-        WrittenBehind: A later write to it ended; it is as it was.
-        Refused: Its files, which Hive reads, would go with it.
-        TableError: It may not be dropped.
+        CopyWrittenAfterSync: The copy has a later version; it stays unchanged.
+        Refused: The drop would remove the copy's files, which Hive reads.
+        TableError: The user may not drop the copy.
     """
     expected = frozenset(version for version in (watermark, accept) if version) if watermark else None
     with explaining("TABLE_NOT_DROPPED", table=name):
@@ -82,10 +81,10 @@ def drop_copy(
             _drop_iceberg(warehouse, name, copies, expected)
         elif name in copies:
             renaming.demand_files_stay(name, existing[name])
-            directory = location(warehouse, name)
-            # Before the version is looked at: a commit that comes in between makes it another log.
-            log = _log_of(_reachable(warehouse, directory))
-            seen = _demand_version(warehouse, name, form, expected)
+            directory = read_location(warehouse, name)
+            # The log is read before the version, so a commit between the two changes the log's identity.
+            log = _read_log_identity(_reachable(warehouse, directory))
+            seen = _require_version(warehouse, name, form, expected)
             if log is None and seen:
                 expected = expected or frozenset((seen,))
             _drop_delta(warehouse, name, directory, log, expected)
@@ -100,19 +99,19 @@ def _is_made_of(
     *,
     is_noted: bool,
 ) -> bool:
-    """Say whether a table was made of a Hive table, by this fleet.
+    """Return whether this fleet created a table from a Hive table.
 
     Args:
         warehouse: The warehouse.
         source: The Hive table.
         name: The table.
-        entry: What the catalog says of it.
-        form: Which format it would have.
-        is_noted: Whether the job knows a version of its copy, so that it has made one.
+        entry: Its catalog entry.
+        form: The expected format.
+        is_noted: Whether the job records a version of its copy, which proves that it created one.
     """
     directories: list[str] = []
     if form is TargetFormat.DELTA:
-        # What probation wrote for Hive may lie elsewhere by now.
+        # During a probation, the Hive table's directory may have changed.
         first = asking.properties(warehouse.spark, source).get(ROOT, "")
         directories = [hive.layout(warehouse, source).location, first]
     if not is_made_of(warehouse, source, name, entry, form, directories):
@@ -125,18 +124,18 @@ def _is_made_of(
     except SPARK_ERRORS:
         if overlay.has_log(warehouse.spark, entry.location):
             raise
-        # Half dropped: its log is gone already.
+        # An interrupted drop has removed the log already.
         return True
 
 
-def location(warehouse: Warehouse, name: TableName) -> str:
-    """Return a table's location in the catalog, also if its log isn't there."""
+def read_location(warehouse: Warehouse, name: TableName) -> str:
+    """Return a table's location in the catalog, even if its log is missing."""
     return list_tables(warehouse.spark, name.parts[:-1], (name.table,))[name.table.lower()].location
 
 
 def drop_delta(warehouse: Warehouse, name: TableName | None, directory: str) -> None:
     """Drop the entry of a Delta table, if it has one, and remove its log if this process reaches it."""
-    _drop_delta(warehouse, name, directory, _log_of(_reachable(warehouse, directory)), None)
+    _drop_delta(warehouse, name, directory, _read_log_identity(_reachable(warehouse, directory)), None)
 
 
 def _drop_iceberg(
@@ -144,38 +143,38 @@ def _drop_iceberg(
 ) -> None:
     aside, form = dropped_name(name), TargetFormat.ICEBERG
     if name in copies:
-        seen = _demand_version(warehouse, name, form, expected)
+        seen = _require_version(warehouse, name, form, expected)
         expected = expected or frozenset((seen,))
-        # A writer that has it open finds it by this name no more, and fails.
+        # A writer that has the table open doesn't find it by this name any more, and fails.
         renaming.rename(warehouse, name, aside)
     elif aside not in copies:
         return
     try:
-        _demand_version(warehouse, aside, form, expected)
-    except WrittenBehind:
+        _require_version(warehouse, aside, form, expected)
+    except CopyWrittenAfterSync:
         renaming.rename(warehouse, aside, name)
         raise
     statement = f"DROP TABLE {warehouse.iceberg(aside).sql}"
     change_if_unchanged(warehouse, (aside,), lambda: warehouse.spark.sql(statement).collect())
 
 
-def _demand_version(
+def _require_version(
     warehouse: Warehouse, name: TableName, form: TargetFormat, expected: frozenset[str] | None
 ) -> str:
-    """Make sure that a copy is at one of some versions, and return at which; empty if it has no log.
+    """Require that a copy has one of the expected versions, and return its version; empty without a log.
 
     Raises:
-        WrittenBehind: It isn't.
+        CopyWrittenAfterSync: The copy has another version.
     """
     try:
         current = versions.current(warehouse, name, form)
     except SPARK_ERRORS:
         if form is TargetFormat.ICEBERG:
             raise
-        # Half dropped: its log is gone already.
+        # An interrupted drop has removed the log already.
         return ""
     if expected is not None and current not in expected:
-        raise _written(str(name), current, expected)
+        raise _written_after_sync(str(name), current, expected)
     return current
 
 
@@ -186,58 +185,60 @@ def _drop_delta(
     log: overlay.LogIdentity | None,
     expected: frozenset[str] | None,
 ) -> None:
-    # The log is moved first: an entry without a log is found and dropped by the next run, a log without an
-    # entry would be taken for somebody's table.
+    # The log is moved first. The next run finds and drops an entry without a log, but a log without an entry
+    # looks like another user's table.
     root = _reachable(warehouse, directory)
     if root is None and in_process(warehouse.spark):
         try:
             hadoop_log.remove(warehouse, directory, expected)
-        except hadoop_log.Written as error:
+        except hadoop_log.NewerCommit as error:
             if expected is None:
-                raise _another(directory) from error
-            raise _written(f"the Delta table in {directory}", error.version, expected) from error
+                raise _log_replaced(directory) from error
+            raise _written_after_sync(f"the Delta table in {directory}", error.version, expected) from error
     if root is not None:
         if log is not None:
-            warehouse.effect(partial(storage.remove, root / _ASIDE))
-            warehouse.effect(partial(_set_aside, root, log))
-        _demand_aside(root, log, expected)
+            warehouse.effect(partial(storage.remove, root / _REMOVED_LOG))
+            warehouse.effect(partial(_move_log, root, log))
+        _require_unchanged_log(root, log, expected)
     if name is not None:
         change_if_unchanged(
             warehouse, (name,), lambda: warehouse.spark.sql(f"DROP TABLE {name.sql}").collect()
         )
     if root is not None:
-        warehouse.effect(partial(storage.remove, root / _ASIDE))
+        warehouse.effect(partial(storage.remove, root / _REMOVED_LOG))
 
 
-def _set_aside(root: Path, expected: overlay.LogIdentity) -> None:
-    """Move a log to a name that nobody lists, unless it changed since it was looked at.
+def _move_log(root: Path, expected: overlay.LogIdentity) -> None:
+    """Move a log to a name that listings skip, unless the log has changed.
 
     Raises:
-        Refused: It did: the table was migrated again meanwhile, or written to.
+        Refused: The table was migrated again or written to.
     """
     if overlay.log_identity(root) != expected:
-        raise _another(str(root))
-    overlay.log_folder(root).rename(root / _ASIDE)
+        raise _log_replaced(str(root))
+    overlay.log_folder(root).rename(root / _REMOVED_LOG)
 
 
-def _demand_aside(root: Path, log: overlay.LogIdentity | None, expected: frozenset[str] | None) -> None:
-    """Look again at a log that was set aside, by this run or by one that died, and put it back if it changed.
+def _require_unchanged_log(
+    root: Path, log: overlay.LogIdentity | None, expected: frozenset[str] | None
+) -> None:
+    """Check a log that this run or a killed run has moved, and move it back if it has changed.
 
     Raises:
-        WrittenBehind: A write ended after it was looked at.
+        CopyWrittenAfterSync: A write ended after the first check of the version.
     """
-    names = storage.names(root / _ASIDE)
+    names = storage.names(root / _REMOVED_LOG)
     if expected is None and log is not None:
         expected = frozenset((str(overlay.newest_version(log.names)),))
     version = str(overlay.newest_version(names))
     if names and expected is not None and version not in expected:
         if not overlay.log_folder(root).exists():
-            (root / _ASIDE).rename(overlay.log_folder(root))
-        raise _written(f"the Delta table in {root}", version, expected)
+            (root / _REMOVED_LOG).rename(overlay.log_folder(root))
+        raise _written_after_sync(f"the Delta table in {root}", version, expected)
 
 
-def _written(copy: str, version: str, expected: frozenset[str]) -> WrittenBehind:
-    return WrittenBehind(
+def _written_after_sync(copy: str, version: str, expected: frozenset[str]) -> CopyWrittenAfterSync:
+    return CopyWrittenAfterSync(
         "COPY_WRITTEN_AFTER_SYNC",
         version,
         table=copy,
@@ -246,7 +247,7 @@ def _written(copy: str, version: str, expected: frozenset[str]) -> WrittenBehind
     )
 
 
-def _another(directory: str) -> Refused:
+def _log_replaced(directory: str) -> Refused:
     return Refused("DELTA_LOG_REPLACED", folder=directory)
 
 
@@ -254,8 +255,8 @@ def _reachable(warehouse: Warehouse, directory: str) -> Path | None:
     return reachable(directory, same_machine=in_process(warehouse.spark))
 
 
-def _log_of(root: Path | None) -> overlay.LogIdentity | None:
-    """Return what tells a log from any other; None if this process sees none."""
+def _read_log_identity(root: Path | None) -> overlay.LogIdentity | None:
+    """Return a log's identity; None if this process doesn't see a log."""
     if root is None or not overlay.log_folder(root).exists():
         return None
     return overlay.log_identity(root)

@@ -19,7 +19,7 @@ from tableferry.storage.hadoop import Hadoop, Location
 _log = logging.getLogger(__name__)
 
 
-class Written(Exception):
+class NewerCommit(Exception):
     """Another process committed to the table after the expected version.
 
     Attributes:
@@ -45,11 +45,11 @@ def remove(warehouse: Warehouse, location: str, expected: frozenset[str] | None)
 
     Raises:
         ClaimLost: Another worker has the job.
-        Written: The table is at another version; the log is unchanged.
+        NewerCommit: The table is at another version; the log is unchanged.
         StateError: The log can't be listed, read or removed, or another process removes it.
     """
     if (log := _log_of(warehouse, location)) is None:
-        _log.warning("a Delta log in %s is left, if one is there: it can't be removed from here", location)
+        _log.warning("a Delta log in %s may be left, because this process can't remove it", location)
         return
     newest = _newest(log)
     if newest < 0:
@@ -58,10 +58,10 @@ def remove(warehouse: Warehouse, location: str, expected: frozenset[str] | None)
         _remove(warehouse, log, newest, claim)
         return
     if expected is not None and str(newest) not in expected:
-        raise Written(str(newest))
+        raise NewerCommit(str(newest))
     taken = newest + 1
     if not (claim := warehouse.effect(partial(log.create_claim, taken, new_claim()), of=())):
-        raise Written(str(taken))
+        raise NewerCommit(str(taken))
     _remove(warehouse, log, taken, claim)
 
 

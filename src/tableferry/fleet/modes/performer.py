@@ -261,7 +261,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if not rewritten_copy.remove_files(warehouse, target, hive, folder, job.target_format):
                 job = _left(job, [folder])
         case steps.DropCopy(target, hive, form):
-            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.WrittenBehind):
+            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.CopyWrittenAfterSync):
                 copy_removal.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
             job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):
