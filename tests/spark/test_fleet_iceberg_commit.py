@@ -261,6 +261,26 @@ def test_no_row_is_skipped_or_deleted_because_of_partition_columns_or_nan(
     assert [str(row[0]) for row in warehouse.spark.sql(f"SELECT x FROM {ice}").collect()] == ["nan"]
 
 
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_no_row_is_skipped_because_a_row_group_has_no_bounds(
+    warehouse: Warehouse, tmp_path: Path, by_spark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers omit the bounds of long values, and Iceberg then uses those of the other row groups."""
+    table = pa.table({"id": [1, 2], "s": pa.array([{"name": "z" * 5000}, {"name": "a"}])})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=1)
+    source = TableName(("spark_catalog", SCHEMA, f"unbounded_{by_spark}".lower()))
+    warehouse.spark.sql(
+        f"CREATE EXTERNAL TABLE {source.sql} (id BIGINT, s STRUCT<name: STRING>) STORED AS parquet "
+        f"LOCATION '{tmp_path}'"
+    )
+    if by_spark:
+        monkeypatch.setattr(iceberg_commit, "append", lambda *_: None)
+    target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
+    assert iceberg.create_copy(warehouse, source, target) == 1
+    found = warehouse.spark.table(warehouse.iceberg(target).sql).where("s.name LIKE 'z%'")
+    assert [row.id for row in found.collect()] == [1]
+
+
 def test_copy_that_was_left_empty_gets_the_current_columns(warehouse: Warehouse, tmp_path: Path) -> None:
     pq.write_table(pa.table({"c": pa.array([2**40])}), tmp_path / "a.parquet")
     source = TableName(("spark_catalog", SCHEMA, "widened"))

@@ -249,7 +249,7 @@ def test_columns_that_only_files_have_are_not_copied(
     pq.write_table(pa.table({"id": pa.array([4], pa.int32())}), tmp_path / "fewer/b.parquet")
     for form in TargetFormat:
         copy = beside(table, f"_{form.value}")
-        (iceberg if form is TargetFormat.ICEBERG else delta).make(warehouse, table, copy)
+        (iceberg if form is TargetFormat.ICEBERG else delta).create_copy(warehouse, table, copy)
         assert comparison.require_same_rows(warehouse, table, copy) == 2
         named = warehouse.named(copy, form).sql
         assert [column.name for column in warehouse.spark.table(named).schema] == ["id", "s", "l", "late"]

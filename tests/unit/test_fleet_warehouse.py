@@ -164,7 +164,8 @@ def test_a_name_that_a_column_has_is_no_place() -> None:
     assert [field["names"] for field in with_orc_positions(mapping, ())] == [["_col1", "_col0"], ["b"]]
 
 
-def test_add_files_takes_no_bounds_that_may_be_wrong() -> None:
+@pytest.mark.parametrize(("form", "texts"), [("parquet", {"name": "counts"}), ("orc", {})])
+def test_add_files_stores_no_bounds_that_may_be_wrong(form: str, texts: dict[str, str]) -> None:
     struct_column = HiveColumn(
         "s", struct(("d", kind("double")), ("l", kind("array", element_type=kind("float"))))
     )
@@ -174,10 +175,11 @@ def test_add_files_takes_no_bounds_that_may_be_wrong() -> None:
         HiveColumn("name", STRING),
         HiveColumn("k", kind("double")),
     )
-    assert dict(list_metrics_modes(table(*columns, by=("K",)))) == {
+    assert dict(list_metrics_modes(table(*columns, by=("K",), format=form))) == {
         "F": "counts",
         "s.d": "counts",
         "k": "none",
+        **texts,
     }
 
 

@@ -10,7 +10,7 @@ are removed, or the table is dropped with PURGE.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tableferry.errors import Refused
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
@@ -228,22 +228,26 @@ def list_metrics_modes(table: HiveTable) -> Iterator[tuple[str, str]]:
     """Yield the columns and fields for which Iceberg must store no metrics or only counts, with the mode.
 
     Partition columns in files may have other values than the partition. Bounds of floats may hide a NaN.
+    Parquet writers omit the bounds of long texts, and Iceberg 1.12 then uses those of the other row groups.
     """
+    unbounded = {"float", "double"}
+    if table.format == "parquet":
+        unbounded |= {"string", "varchar", "char", "binary"}
     partitions = {name.lower() for name in table.partition_columns}
     for column in table.columns:
         if column.name.lower() in partitions:
             yield column.name, "none"
         else:
-            yield from ((path, "counts") for path in _list_floats(column.name, column.type))
+            yield from ((path, "counts") for path in _list_fields(column.name, column.type, unbounded))
 
 
-def _list_floats(path: str, kind: Type) -> Iterator[str]:
-    match kind["name"]:
-        case "struct":
-            for field in kind["fields"]:
-                yield from _list_floats(f"{path}.{field['name']}", field["type"])
-        case "float" | "double":
-            yield path
+def _list_fields(path: str, kind: Type, names: Collection[str]) -> Iterator[str]:
+    """Yield the paths of fields with one of these types, outside of arrays and maps."""
+    if kind["name"] == "struct":
+        for field in kind["fields"]:
+            yield from _list_fields(f"{path}.{field['name']}", field["type"], names)
+    elif kind["name"] in names:
+        yield path
 
 
 def _list_data_files(warehouse: Warehouse, target: TableName) -> list[str]:
