@@ -198,7 +198,7 @@ def _read_copy_properties(
     properties = asking.properties(warehouse.spark, warehouse.iceberg(target)) if kind is Kind.ICEBERG else {}
     if properties.get(SOURCE) == table.name.key:
         return properties
-    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
+    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
 
 
 def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> None:
