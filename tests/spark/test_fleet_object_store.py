@@ -70,7 +70,9 @@ def data_files(lake: Bucket) -> list[str]:
 
 
 @pytest.mark.parametrize("form", [ICEBERG, pytest.param(DELTA, marks=soak.slow)])
-def test_a_table_is_migrated_kept_in_step_and_closed(ours: Fleet, lake: Bucket, form: TargetFormat) -> None:
+def test_table_in_an_object_store_is_migrated_shadowed_and_closed(
+    ours: Fleet, lake: Bucket, form: TargetFormat
+) -> None:
     before = {name: lake.get(name) for name in data_files(lake)}
     ours.to_probation("t", form=form)
     ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
@@ -92,9 +94,7 @@ def test_a_table_is_migrated_kept_in_step_and_closed(ours: Fleet, lake: Bucket, 
 
 @pytest.mark.parametrize("form", [ICEBERG, DELTA])
 @soak.slow
-def test_a_reverted_table_is_hive_s_again_and_can_be_migrated_again(
-    ours: Fleet, lake: Bucket, form: TargetFormat
-) -> None:
+def test_reverted_table_can_be_migrated_again(ours: Fleet, lake: Bucket, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
     ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
     assert errors(ours.revert("t")) == []
@@ -113,7 +113,9 @@ def test_a_reverted_table_is_hive_s_again_and_can_be_migrated_again(
 
 @soak.slow
 @pytest.mark.parametrize("form", [ICEBERG, DELTA])
-def test_a_late_file_pauses_its_table(ours: Fleet, lake: Bucket, tmp_path: Path, form: TargetFormat) -> None:
+def test_late_file_in_an_object_store_pauses_its_table(
+    ours: Fleet, lake: Bucket, tmp_path: Path, form: TargetFormat
+) -> None:
     ours.to_probation("t", form=form)
     assert errors(ours.shadow()) == []
     lake.put("t/day=mon/000000_0_copy_1", leave(tmp_path / "late", 7).read_bytes())
@@ -123,9 +125,7 @@ def test_a_late_file_pauses_its_table(ours: Fleet, lake: Bucket, tmp_path: Path,
 
 
 @soak.slow
-def test_files_come_into_iceberg_by_one_question_for_each(
-    ours: Fleet, lake: Bucket, weather: Weather
-) -> None:
+def test_iceberg_copy_needs_one_request_for_each_file(ours: Fleet, lake: Bucket, weather: Weather) -> None:
     warehouse, source = ours.warehouse, ours.name("t")
     table = hive.demand(warehouse, source)
     listed = hive.listed(warehouse, table)
@@ -157,7 +157,7 @@ def two_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_minutes_later")
 @soak.slow
-def test_a_delta_copy_is_compared_before_writes_are_blocked(
+def test_delta_copy_in_an_object_store_is_compared_before_writes_are_blocked(
     ours: Fleet, lake: Bucket, weather: Weather
 ) -> None:
     table = ours.name("t").sql
@@ -194,7 +194,7 @@ def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> N
 
 
 @soak.slow
-def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Bucket) -> None:
+def test_log_of_another_process_stays(ours: Fleet, lake: Bucket) -> None:
     source = ours.name("t")
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, source))
     drafted = delta.draft_commit(ours.warehouse, listed)
@@ -206,7 +206,7 @@ def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Buc
     assert lake.get(f"t/_delta_log/{0:020}.json") == theirs
 
 
-def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
+def test_worker_without_its_claim_writes_no_log(ours: Fleet, lake: Bucket) -> None:
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, ours.name("t")))
     drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
@@ -222,7 +222,7 @@ def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
 
 
 @soak.slow
-def test_an_empty_table_becomes_delta(ours: Fleet, lake: Bucket) -> None:
+def test_empty_table_becomes_a_delta_table(ours: Fleet, lake: Bucket) -> None:
     hive_table(ours.spark, f"{ours.schema}.empty", lake.uri.replace("s3://", "s3a://") + "/empty", [])
     ours.to_probation("empty", form=DELTA)
     ours.write("empty", "INSERT INTO {t} VALUES (1, NULL, 'mon')")
@@ -231,7 +231,7 @@ def test_an_empty_table_becomes_delta(ours: Fleet, lake: Bucket) -> None:
 
 
 @soak.slow
-def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bucket) -> None:
+def test_delta_log_with_later_commits_stays_unchanged(ours: Fleet, lake: Bucket) -> None:
     copy = a_copy(ours)
     ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
     logged = {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name}
@@ -242,7 +242,7 @@ def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bu
 
 
 @soak.slow
-def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, weather: Weather) -> None:
+def test_interrupted_write_of_a_delta_log_is_resumed(ours: Fleet, lake: Bucket, weather: Weather) -> None:
     copy, calls = a_copy(ours), 0
 
     def guard() -> None:
@@ -264,7 +264,7 @@ def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, w
 # The first look is at the claim, and then each change: the version is taken, the rest goes, then the claim.
 @pytest.mark.parametrize("lives", soak.amount((1, 2), range(5)))
 @soak.slow
-def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: Bucket, lives: int) -> None:
+def test_interrupted_recreation_of_a_copy_is_resumed(ours: Fleet, lake: Bucket, lives: int) -> None:
     source, copy, left = ours.name("t"), ours.name("copy"), lives
     delta.create_copy(ours.warehouse, source, copy)
     ours.spark.sql(f"INSERT INTO {source.sql} VALUES (4, NULL, 'mon')")
@@ -282,7 +282,7 @@ def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: B
 
 
 @soak.slow
-def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: Fleet, lake: Bucket) -> None:
+def test_suspended_worker_removes_nothing_of_a_newer_log(ours: Fleet, lake: Bucket) -> None:
     source, copy, calls = ours.name("t"), a_copy(ours), 0
 
     def guard() -> None:
@@ -297,7 +297,7 @@ def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: 
     assert ids(ours, "copy") == [1, 2, 3]
 
 
-def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -> None:
+def test_writer_that_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -> None:
     copy = a_copy(ours)
 
     def guard() -> None:
@@ -310,7 +310,7 @@ def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
 
-def test_what_hadoop_refuses_is_said_in_a_sentence(spark: SparkSession, weather: Weather) -> None:
+def test_hadoop_error_is_reported_in_a_sentence(spark: SparkSession, weather: Weather) -> None:
     hadoop = Hadoop(spark)
     with conditions.raises("HADOOP_REQUEST_FAILED", path="s3a://nobodys/t", failure="can't be listed"):
         hadoop.names("s3a://nobodys/t")
@@ -328,7 +328,7 @@ def a_copy(ours: Fleet) -> TableName:
 
 
 @soak.slow
-def test_whose_claim_is_lost_removes_nothing(ours: Fleet) -> None:
+def test_worker_without_its_claim_removes_nothing(ours: Fleet) -> None:
     copy = a_copy(ours)
 
     def lost() -> None:
