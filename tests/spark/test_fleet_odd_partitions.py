@@ -1,4 +1,4 @@
-"""Partitions that the catalog spells otherwise than Spark, as directories that MSCK REPAIR takes up do."""
+"""Partitions whose catalog spelling differs from Spark's, as after MSCK REPAIR of odd directories."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_odd_partitions_are_migrated_and_reverted(
 
 
 @pytest.mark.parametrize(
-    ("form", "kind", "values", "said"),
+    ("form", "kind", "values", "text"),
     [
         (DELTA, "INT", ("1", "01"), "several partitions with the value p=1, in different spellings"),
         (ICEBERG, "DATE", ("2024-1-5",), "partition values that Spark spells differently"),
@@ -86,13 +86,13 @@ def test_odd_partitions_are_migrated_and_reverted(
     ],
 )
 def test_unsupported_partitions_are_refused_before_any_notification(
-    ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, ...], said: str
+    ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, ...], text: str
 ) -> None:
     table(ours, tmp_path, kind, *values)
     ours.add("t", form=form)
     [seen] = precheck(ours.store, ours.warehouse, [ours.job("t")])
     first, *_ = seen.findings
     assert first.reason is PauseReason.UNSUPPORTED_LAYOUT
-    assert said in first.text
+    assert text in first.text
     [refused] = errors(ours.preprocess())
     assert refused.startswith(f"UNSUPPORTED_LAYOUT: {first.text}")

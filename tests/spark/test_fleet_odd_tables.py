@@ -1,4 +1,4 @@
-"""Tables that nobody would make, and somebody has: each goes there and back, or is refused beforehand."""
+"""Unusual tables: each is migrated and reverted, or refused before any effect."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def test_older_files_without_a_column_with_default_are_refused(
     for form in forms:
         assert refusal(ours, form) == ""
         [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
-        said = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
-        assert said is (form is ICEBERG)
+        reason = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
+        assert reason is (form is ICEBERG)
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "said"),
+    ("kind", "values", "reason"),
     [
         ("DOUBLE", pa.array([1], pa.int32()), "as INT32, which Iceberg can't read as double"),
         pytest.param(
@@ -153,17 +153,17 @@ def test_older_files_without_a_column_with_default_are_refused(
     ],
 )
 def test_parquet_types_that_iceberg_does_not_widen_are_refused(
-    ours: Fleet, tmp_path: Path, kind: str, values: pa.Array, said: str
+    ours: Fleet, tmp_path: Path, kind: str, values: pa.Array, reason: str
 ) -> None:
     ours.spark.sql(f"CREATE TABLE {ours.name('t').sql} (x {kind}) USING parquet LOCATION '{tmp_path}/t'")
     (tmp_path / "t").mkdir(exist_ok=True)
     pq.write_table(pa.table({"x": values}), tmp_path / "t" / "a.parquet")
     assert len(ours.rows("t")) == 1
-    assert said in refusal(ours, ICEBERG)
+    assert reason in refusal(ours, ICEBERG)
 
 
 @pytest.mark.parametrize(
-    ("form", "stored", "value", "kind", "said"),
+    ("form", "stored", "value", "kind", "reason"),
     [
         ("ORC", "x INT", "1", "DOUBLE", "stores x as int, which Iceberg can't read as double"),
         ("AVRO", "x INT", "1", "DOUBLE", "stores x as int, which Iceberg can't read as double"),
@@ -191,7 +191,7 @@ def test_parquet_types_that_iceberg_does_not_widen_are_refused(
     ],
 )
 def test_orc_and_avro_types_that_iceberg_does_not_widen_are_refused(
-    ours: Fleet, tmp_path: Path, form: str, stored: str, value: str, kind: str, said: str
+    ours: Fleet, tmp_path: Path, form: str, stored: str, value: str, kind: str, reason: str
 ) -> None:
     other, name, files = ours.name("other").sql, ours.name("t").sql, tmp_path / "t"
     ours.spark.sql(f"CREATE EXTERNAL TABLE {other} ({stored}) STORED AS {form} LOCATION '{files}'")
@@ -199,8 +199,8 @@ def test_orc_and_avro_types_that_iceberg_does_not_widen_are_refused(
     ours.spark.sql(f"DROP TABLE {other}")
     ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (x {kind}) STORED AS {form} LOCATION '{files}'")
     before = ours.rows("t")
-    if said:
-        assert said in refusal(ours, ICEBERG)
+    if reason:
+        assert reason in refusal(ours, ICEBERG)
     else:
         ours.to_probation("t")
         assert ours.rows("t") == before

@@ -1,4 +1,4 @@
-"""A copy is made and compared while people write; when they are locked out, only what came since is read."""
+"""A copy is created and compared before writes are blocked; then only later changes are read."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Copying:
         return self.warehouse.prepared
 
     def ahead(self) -> int:
-        """Do what is done while people write."""
+        """Run the steps before writes are blocked."""
         if self.form is ICEBERG:
             return prepare(self.warehouse, self.source, self.target)
         return compare_ahead(self.warehouse, self.source)
@@ -301,7 +301,7 @@ def test_checkpoint_of_a_long_log_is_written_after_the_switch(
     monkeypatch.setattr(overlay, "write_first_checkpoint", write)
     ours.to_probation("t", form=DELTA)
     assert given_back == [False]
-    # One that says something else than the commit is removed.
+    # A checkpoint that differs from the commit is removed.
     assert checkpoint.exists() is true
     assert (checkpoint.parent / "_last_checkpoint").exists() is true
     assert sorted(ours.rows("t"), key=repr) == writers.rows
@@ -331,7 +331,7 @@ def test_file_rewritten_in_the_same_second_is_compared_again(
     assert copying.compare() >= ROWS
     number = writers.rows[0][0]
     found = ours.spark.table(copying.readable).where(f"id = {number}")
-    assert found.count() == 1, "its bounds are those of what it was"
+    assert found.count() == 1, "the copy has the bounds of the old file"
 
 
 @pytest.mark.parametrize("way", ["files", "mapping"])
@@ -367,7 +367,7 @@ def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, writers: Writers, 
             first.write_text(first.read_text().replace('"day":"a"', '"day":"z"'))
         case "checkpoint":
             write_checkpoint(writers.folder)
-            assert copying.compare() == 0, "it says what the commit does"
+            assert copying.compare() == 0, "the log has the drafted commit"
             actions = pq.read_table(checkpoint)
             pq.write_table(actions.slice(0, len(actions) - 1), checkpoint)
         case "entry":
@@ -375,7 +375,7 @@ def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, writers: Writers, 
             ours.spark.sql(
                 f"CREATE TABLE {copying.readable} (id BIGINT, double_id BIGINT, day STRING) USING delta"
             )
-    # Spark's session keeps what it has read of a log.
+    # A Spark session caches the logs that it has read.
     jvm = ours.spark._jvm
     assert jvm is not None
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -494,7 +494,7 @@ class TestWhereSparkReadsNoSingleFile:
         )
 
     @soak.slow
-    def test_partitions_are_compared_to_which_somebody_wrote(self, copying: Copying, tmp_path: Path) -> None:
+    def test_changed_partitions_are_compared(self, copying: Copying, tmp_path: Path) -> None:
         assert copying.ahead() == 9
         copying.make()
         assert copying.compare() == 0
@@ -510,7 +510,7 @@ class TestWhereSparkReadsNoSingleFile:
     @pytest.mark.parametrize(
         ("writes", "ahead", "blocked"), [pytest.param(1, 6 + 4, 0, marks=soak.slow), (9, 6, 3 + 4)]
     )
-    def test_partitions_to_which_somebody_writes_are_left_for_later(
+    def test_busy_partitions_are_compared_later(
         self, copying: Copying, writes: int, ahead: int, blocked: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         compare, left = comparison.require_same_rows, iter(range(writes))
@@ -569,7 +569,7 @@ def test_trial_of_a_killed_run_is_removed(ours: Fleet, writers: Writers) -> None
         left.write_text("{}")
         step()
         assert beside(writers.folder) == []
-    # Whoever goes on after a crash knows nothing, and compares everything.
+    # A run that resumes after a crash compares everything.
     left.parent.mkdir(parents=True)
     anew = Copying.of(ours, writers.table, DELTA)
     hive.listed(anew.warehouse, hive.demand(anew.warehouse, writers.table))
@@ -705,7 +705,7 @@ def test_files_removed_after_the_sessions_listing_cause_no_failure(ours: Fleet, 
 
 
 def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Path) -> None:
-    """Spark keeps the columns of a table of its own, so that neither side of a comparison would have it."""
+    """A session caches the columns of tables in Spark's own formats, so both sides would lack the column."""
     source, copy = ours.name("t"), ours.name("t_delta")
     ours.spark.sql(
         f"CREATE TABLE {source.sql} (id INT, day STRING) USING parquet PARTITIONED BY (day) "
@@ -720,7 +720,7 @@ def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Pa
     other.sql(f"INSERT INTO {source.sql} VALUES (2, 'late', 'a')")
     hive.listed(warehouse, hive.layout(warehouse, source))
     delta.create_copy(warehouse, source, copy)
-    # The next transition looks at all of the job's tables, and the fence lists the files.
+    # The next transition reads all of the job's tables, and the fence lists the files.
     existing.kinds(warehouse, (source, copy))
     hive.listed(warehouse, hive.layout(warehouse, source))
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("late")):
@@ -740,7 +740,7 @@ EVENTS = st.lists(
 
 @contextmanager
 def calling(before: Callable[[str], None]) -> Iterator[None]:
-    """Call something before each step of a run, and before what a step of preparing a copy does."""
+    """Call a function before each step of a run, and before the calls that prepare a copy."""
 
     def hooked(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **how: Any) -> Any:
@@ -792,7 +792,7 @@ def test_no_row_is_lost_with_any_concurrent_writes(
             nonlocal blocked, late
             at = next(calls)
             blocked = blocked or call == "BlockWrites"
-            # Who writes after the renaming comes late, which isn't what this is about.
+            # Files that are written after the switch are late files, which other tests cover.
             late = call == "Rename" or (late and call != "RepeatPreflight")
             if late:
                 return

@@ -1,4 +1,4 @@
-"""Tables whose files can't become the new table's: their rows are rewritten, there and back."""
+"""Tables whose files can't become the new table's files: their rows are rewritten."""
 
 from __future__ import annotations
 
