@@ -46,7 +46,7 @@ SOURCE, TESTS, PAGES = 7.0, 3.0, 2.0
 _FINISHED_SOURCE = """
 src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/formats src/tableferry/spark
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
-examples scripts/[!w]*.py src/tableferry/fleet/reports
+examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace

@@ -14,12 +14,11 @@ from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
 from tableferry.fleet.late_files.file_record import Record
+from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.files import ListedFile, list_files
-from tableferry.fleet.warehouse.iceberg import properties_of
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
 from tableferry.fleet.warehouse.leftovers import (
     GC,
     Leftovers,
@@ -28,6 +27,7 @@ from tableferry.fleet.warehouse.leftovers import (
     demand_keeps_files,
     described,
 )
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map
@@ -78,7 +78,7 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
     demand_keeps_files(described(warehouse, archived))
     with explaining("TABLE_NOT_DROPPED", table=archived):
         # What was just looked at is looked at again right before it goes: by then it may own its files.
-        change_unchanged(
+        change_if_unchanged(
             warehouse,
             (archived, target),
             lambda: warehouse.spark.sql(f"DROP TABLE {archived.sql}").collect(),
@@ -171,12 +171,14 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
     """
     if archived in entries(warehouse, (archived,)):
         raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
-    if properties_of(warehouse, target).get(GC, "true").lower() != "false":
+    if asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower() != "false":
         return
     demand_alone(warehouse, target, archived, found)
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
     with explaining("TABLE_NOT_CHANGED", table=target):
-        change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,))
+        change_if_unchanged(
+            warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,)
+        )
 
 
 def _remove_files(
