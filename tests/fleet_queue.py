@@ -753,7 +753,4 @@ def _load(jobs: Sequence[Job], wave: str) -> Load:
         announced = job.in_process or job.comm_level1_date is not None
         return moving and held and announced and not job.migration_paused
 
-    def began(job: Job) -> int:
-        return (job.table_bytes or 0) if job.begun_at is not None and job.begun_at >= THIS_HOUR else 0
-
-    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)), sum(map(began, mine)))
+    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))

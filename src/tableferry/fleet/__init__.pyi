@@ -12,8 +12,6 @@ from .modes.preprocess import preprocess as preprocess
 from .modes.revert import revert as revert
 from .modes.shadow import shadow as shadow
 from .modes.worker import Worker as Worker
-from .moving_views import ViewOptions as ViewOptions
-from .moving_views import move_views as move_views
 from .prechecking import precheck as precheck
 from .queue import selections as selections
 from .queue.opening import open_store as open_store
@@ -39,6 +37,8 @@ from .status.reading import read_waves as read_waves
 from .status.text import as_text as as_text
 from .status.text import wave_table as wave_table
 from .status.watch import watch as watch
+from .views.moving import ViewOptions as ViewOptions
+from .views.moving import move_views as move_views
 from .warehouse.context import Warehouse as Warehouse
 from .warehouse.opening import open_access as open_access
 from .warehouse.users_file import read_users as read_users
