@@ -14,16 +14,16 @@ from tests import conditions, soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
+from tableferry.fleet.close import leftovers
+from tableferry.fleet.close.leftovers import Leftovers
 from tableferry.fleet.job import PauseReason, State, TargetFormat
 from tableferry.fleet.prechecking import precheck
-from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
-from tableferry.fleet.warehouse.leftovers import Leftovers
+from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
-from tableferry.storage.port import TableStorage
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -152,7 +152,7 @@ def test_files_of_a_dropped_partition_stay_when_a_rewritten_table_is_closed(
 
 
 @soak.slow
-def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_path: Path) -> None:
+def test_files_of_rewritten_hive_table_without_entry_stay_after_close(ours: Fleet, tmp_path: Path) -> None:
     text_table(ours, tmp_path)
     ours.to_probation("t", rewrite=True)
     ours.to_archive("t")
@@ -161,7 +161,7 @@ def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_pat
     ours.mark("t", days=0)
     assert errors(ours.close()) == []
     assert sorted((tmp_path / "t").rglob("part-*")) == files
-    assert "nobody knows which of its files" in str(ours.job("t").record["left_directories"])
+    assert f"file:{tmp_path}/t (the Hive table's own files)" in ours.job("t").record["left_directories"]
 
 
 def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp
     )
     for root in (f"file:{tmp_path}/odd", f"file:{tmp_path}", f"file:{tmp_path}/odd/data"):
         with conditions.raises("REWRITTEN_TABLE_AMONG_OLD_FILES", folder=re.compile("odd")):
-            leftovers.demand_apart(ours.warehouse, name, Leftovers(root))
-    leftovers.demand_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
+            leftovers.require_apart(ours.warehouse, name, Leftovers(root))
+    leftovers.require_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
 
 
 @pytest.mark.parametrize("first", [True, pytest.param(False, marks=soak.slow)])
@@ -256,39 +256,6 @@ def test_a_table_whose_name_spark_hides_goes_there_and_back(
     assert tables_in(ours.spark, ours.schema) == [table]
     assert ours.rows(table) == [(2, "b")]
     assert not (tmp_path / table / "_delta_log").exists()
-
-
-class Dead(BaseException):
-    """A worker died."""
-
-
-@soak.slow
-def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partition(
-    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = text_table(ours, tmp_path)
-    ours.spark.sql(f"ALTER TABLE {name.sql} DROP PARTITION (day = 'b')")
-    dropped = [path.name for path in (tmp_path / "t/day=b").glob("part-*")]
-    ours.to_probation("t", rewrite=True)
-    ours.to_archive("t")
-    ours.mark("t", days=0)
-
-    def half(storage: TableStorage[str], location: str) -> bool:
-        if "/known-" in location:
-            for part in Path(location.removeprefix("file:")).glob("part-*"):
-                part.unlink()
-            raise Dead
-        storage.remove(location)
-        return True
-
-    with monkeypatch.context() as patch:
-        patch.setattr(removing, "_remove", half)
-        with pytest.raises(Dead):
-            ours.close()
-    ours.clock.turn(days=1)
-    assert errors(ours.close()) == []
-    assert [path.name for path in (tmp_path / "t").rglob("part-*")] == dropped
-    assert not (tmp_path / "t_sync").exists()
 
 
 @soak.slow

@@ -306,9 +306,9 @@ def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> N
 
 # sqlglot, or the replacement of names, would give the view another meaning.
 UNFAITHFUL = {
-    "aggregate": "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY id) AS m FROM orders",
     "second_hint": "SELECT /*+ REPARTITION(3) */ /*+ COALESCE(1) */ id FROM orders",
     "strings": "SELECT 'a' 'b' AS s FROM orders",
+    "random": "SELECT id, rand() AS r FROM orders",
 }
 FAITHFUL = {
     "literals": "SELECT DATE '2026-01-31' AS d, 1L AS l, INTERVAL 7 DAYS AS i, now() AS n FROM orders",
@@ -319,7 +319,8 @@ FAITHFUL = {
     "recursive": "WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r WHERE i < 3) "
     "SELECT i FROM r, orders",
     "comma": "SELECT a.id FROM orders a, orders b WHERE a.id = b.id",
-    "hint": "SELECT /*+ BROADCAST({old}.orders) */ b.id FROM orders JOIN orders b ON {old}.orders.id = b.id",
+    "hint": "SELECT /*+ BROADCAST({old}.orders) */ b.id FROM {old}.orders JOIN orders b ON orders.id = b.id",
+    "aggregate": "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY id) AS m FROM orders",
     "windows": "SELECT row_number() OVER (PARTITION BY name ORDER BY id DESC) AS n, sum(id) OVER w AS c "
     "FROM (SELECT DISTINCT id, name FROM orders) WINDOW w AS (PARTITION BY name)",
     "subquery": "SELECT id FROM orders "

@@ -13,6 +13,7 @@ from typing import Any, assert_never
 from tableferry.amounts import first_of
 from tableferry.errors import Paused, Refused
 from tableferry.fleet import steps
+from tableferry.fleet.close import leftovers, removal
 from tableferry.fleet.commands import command
 from tableferry.fleet.job import (
     ACCEPT,
@@ -35,10 +36,8 @@ from tableferry.fleet.warehouse import (
     external,
     fence,
     iceberg,
-    leftovers,
     old_name,
     preparing,
-    removing,
     renaming,
     restoring,
     shared_files,
@@ -71,7 +70,6 @@ BROKEN_VIEWS = "broken_views"
 REMOVED = "removed_partitions"
 LEFT = "left_directories"
 KEPT = "kept"
-READ = "read_files_removed"
 NOT_LOOKED = "late_files_not_looked_for"
 COMPARE_ALL = "compare_all"
 
@@ -282,42 +280,33 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                     "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
             found = leftovers.find(warehouse, target, hive, form)
-            leftovers.demand_unneeded(warehouse, target, hive, form, found)
+            leftovers.require_unneeded(warehouse, target, hive, form, found)
             if job.is_rewritten:
-                leftovers.demand_apart(warehouse, target, found)
+                leftovers.require_apart(warehouse, target, found)
             # From here on nobody reverts the job: what follows can't be taken back.
             job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
         case steps.DropArchived(target, hive, _):
-            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
+            removal.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
         case steps.RemoveLeftovers(target, form, rewritten):
             found = leftovers.Leftovers.of(job.record[CLOSING])
             # Days may lie between the note and this, if the job was paused.
-            leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
-            if rewritten and READ not in job.record[CLOSING]:
-                read = removing.remove_read_files(warehouse, target, form, found)
-                running.update("files", read.files)
-                job = _left(job, read.left) if read.left else job
-                # Whoever comes next may find half of the record.
-                job = save(job.noted(**{CLOSING: {**job.record[CLOSING], READ: True}}))
-            removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
+            leftovers.require_alone(warehouse, target, Names.of(job).archived, found)
+            removed = removal.remove(warehouse, target, form, found, rewritten=rewritten)
             running.update("files", removed.files)
             job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})
             if removed.left:
                 job = _left(job, removed.left)
         case steps.AllowCleaning(table):
             found = leftovers.Leftovers.of(job.record[CLOSING])
-            removing.allow_cleaning(warehouse, table, Names.of(job).archived, found)
+            removal.allow_cleaning(warehouse, table, Names.of(job).archived, found)
         case _:
             assert_never(step)
     return job
 
 
 def _left(job: Job, left: Sequence[str]) -> Job:
-    """Note what nobody reads any more, and what can't be removed from here."""
-    _log.warning(
-        "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
-        "remove them", job.name, first_of(left),
-    )  # fmt: skip
+    """Record the directories that are left."""
+    _log.warning("%s: %s are left, for the owner of the storage to remove", job.name, first_of(left))
     every = [*job.record.get(LEFT, ()), *left]
     return job.noted(**{LEFT: list(dict.fromkeys(every))[-_NOTED:]})
 
