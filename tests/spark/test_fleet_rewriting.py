@@ -14,9 +14,9 @@ from tests import conditions, soak
 from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.comparing import RowsDiffer
@@ -398,7 +398,7 @@ def test_closing_removes_what_shadow_wrote_and_lists_the_hive_table_s_own_files(
     assert ours.rows("facts") == after
     assert {*(tmp_path / "facts").rglob("part-*")} == own
     assert not list((tmp_path / "facts").rglob("*tableferry-*"))
-    assert ours.job("facts").record["left_directories"] == [
+    assert list(ours.job("facts").record.left_directories) == [
         f"file:{tmp_path}/facts (the Hive table's own files)"
     ]
     assert not (tmp_path / "facts_sync").exists()

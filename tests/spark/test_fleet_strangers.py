@@ -14,10 +14,10 @@ from tests import conditions, soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
+from tableferry.fleet.checks.preflight_run import precheck
 from tableferry.fleet.close import leftovers
 from tableferry.fleet.close.leftovers import Leftovers
-from tableferry.fleet.job import PauseReason, State, TargetFormat
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
@@ -161,7 +161,7 @@ def test_files_of_rewritten_hive_table_without_entry_stay_after_close(ours: Flee
     ours.mark("t", days=0)
     assert errors(ours.close()) == []
     assert sorted((tmp_path / "t").rglob("part-*")) == files
-    assert f"file:{tmp_path}/t (the Hive table's own files)" in ours.job("t").record["left_directories"]
+    assert f"file:{tmp_path}/t (the Hive table's own files)" in ours.job("t").record.left_directories
 
 
 def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.spark.fleets import Fleet, fleet
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.views import catalog
 from tableferry.fleet.views.moving import ViewOptions, ViewReport, move_views

@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
@@ -17,7 +19,6 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.counting import LISTED
 from tableferry.fleet.status.figures import Day, Figures, PausedTable, Stuck, StuckCount, WaveCount
 from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -86,7 +87,9 @@ class Fleet:
         return job
 
     def change(self, table: str, at: datetime, **values: object) -> None:
-        """Claim a job, change it and give it back."""
+        """Claim a job, change it and give it back; its ``record`` is JSON."""
+        if "record" in values:
+            values["record"] = JobRecord.from_json(values["record"])  # type: ignore[arg-type]
         name = TableName(("spark_catalog", "sales", table))
         (job,) = self.store.claim(named([name]), "worker", now=at, lease=LEASE, limit=1)
         self.store.save(replace(job, **values), at, release=True)  # type: ignore[arg-type]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Table, delete, insert
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.aggregates import (
     Aggregates,
     CountByAge,
@@ -33,7 +35,6 @@ from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob
 from tableferry.fleet.reports import Run
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.wave import Wave, WaveStatus
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LEASE = timedelta(hours=1)
@@ -94,7 +95,7 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             comm_level2_date=draw(st.none() | times),
             comm_level3_date=draw(st.none() | times),
             begun_at=draw(st.none() | times),
-            record={"letters": {"level": 1, "left": dict.fromkeys(draw(noted))}},
+            record=JobRecord(letters={"level": 1, "left": dict.fromkeys(draw(noted))}),
             shadow_watermark=draw(st.sampled_from([None, "1"])),
             shadow_status=draw(st.sampled_from([None, None, "Shadowing"])),
             target_format=draw(st.sampled_from(TargetFormat)),
@@ -318,7 +319,7 @@ def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
         if letter.sent_at is None and letter.recorded_at < NOW - DAY:
             since, level = letter.recorded_at, letter.level
             for job in fleet.jobs:
-                if job.task_id in letter.task_ids and letter.message_id in job.record["letters"]["left"]:
+                if job.task_id in letter.task_ids and letter.message_id in job.record.letters["left"]:
                     late = StuckJob(job.task_id, since, Trouble.NOTIFICATION_NOT_SENT, words, level)
                     if _is_to_be_told(job):
                         stuck.setdefault(job.task_id, late)

@@ -18,10 +18,11 @@ from tests.mail_server import MailServer
 from tests.unit.fleets import opened
 
 from tableferry.cli.fleet_reports import notification_lines
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.mail.smtp import Delivery, Outbox
-from tableferry.fleet.modes import communicate as communicating
-from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.modes import communicator as communicating
+from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import Store
@@ -93,7 +94,7 @@ def test_each_level_is_notified_and_dated(
     dated = jobs(store)
     dates = [dated["a"].comm_level1_date, dated["b"].comm_level2_date, dated["c"].comm_level3_date]
     assert dates == [NOW, NOW, NOW]
-    assert [(job.claimed_by, job.record) for job in dated.values()] == [(None, {})] * 3
+    assert [(job.claimed_by, job.record) for job in dated.values()] == [(None, JobRecord())] * 3
     assert {job.tbl_name for job in store.jobs(to_migrate(NOW + timedelta(days=14)))} == {"a"}
     assert {job.tbl_name for job in store.jobs(finished())} == {"c"}
     assert tell() == CommunicateReport()

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.mail.addresses import address, people
 from tableferry.fleet.mail.messages import POLICY, message
 from tableferry.fleet.mail.notifications import (
@@ -223,7 +224,7 @@ def test_a_note_holds_for_its_level_alone() -> None:
     assert noted(first) == {"<1-a@x>": None, "<1-b@x>": (ANN, BOB)}
     later = replace(first, state=State.WRITES_UNBLOCKED, desired_state=State.WRITES_UNBLOCKED)
     assert noted(later) == {}
-    assert note(first, {}).record == {}
+    assert note(first, {}).record == JobRecord()
 
 
 def test_a_notification_binds_when_it_was_sent_or_all_of_its_jobs_have_it_noted() -> None:

@@ -19,7 +19,7 @@ from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, WAVES, Queue, check_select
 from tests.fleet_worker import LEASE, run
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.rows import to_row
@@ -157,6 +157,6 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str)
     assert [job for job in queue.store.jobs(everything()) if job.state is not State.READY] == left
     assert run(url, WORKERS, now=NOW + LEASE, loaded=DRIVERS) == [0] * WORKERS
     done = queue.store.jobs(everything())
-    assert [job.record for job in done] == [{"done": 1}] * count
+    assert [job.record.others for job in done] == [{"done": 1}] * count
     assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}
     assert sorted(event.task_id for event in queue.store.events()) == [job.task_id for job in done]

@@ -17,15 +17,15 @@ from tableferry.fleet.close.leftovers import (
     require_apart,
     require_keeps_files,
 )
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.late_files.classification import DIRECTORY, run_of
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.files import list_files
 from tableferry.fleet.warehouse.iceberg import properties_of
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.shadow.late.classify import DIRECTORY, run_of
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map

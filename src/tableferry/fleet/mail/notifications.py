@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.mail.addresses import LeftOut, people
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.statements import chunks
@@ -134,7 +134,7 @@ def noted(job: Job) -> Mapping[str, tuple[str, ...] | None]:
 
     Each Message-ID comes with the recipients who are still to get it; None where that isn't known, so all.
     """
-    note = job.record.get("letters", {})
+    note = job.record.letters
     if note.get("level") != level(job):
         return {}
     return {key: None if left is None else tuple(left) for key, left in note["left"].items()}
@@ -142,7 +142,7 @@ def noted(job: Job) -> Mapping[str, tuple[str, ...] | None]:
 
 def put_off(job: Job) -> Mapping[str, datetime]:
     """Return when a server first refused recipients of the notifications noted on a job, by Message-ID."""
-    since = job.record.get("letters", {}).get("put_off", {})
+    since = job.record.letters.get("put_off", {})
     return {key: datetime.fromisoformat(since[key]) for key in noted(job) if key in since}
 
 
@@ -159,12 +159,12 @@ def note(
         put_off: When a server first refused one of them.
     """
     if not notifications:
-        return job.noted(letters=None)
+        return job.with_record(letters={})
     left = {key: None if to is None else sorted(to) for key, to in notifications.items()}
     letters: dict[str, Any] = {"level": level(job), "left": left}
     if put_off:
         letters["put_off"] = {key: since.isoformat() for key, since in put_off.items()}
-    return job.noted(letters=letters)
+    return job.with_record(letters=letters)
 
 
 def binding(notification: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
@@ -174,5 +174,5 @@ def binding(notification: NotificationRecord, jobs: Mapping[int, Job]) -> bool:
     """
     fellows = [jobs[task] for task in notification.task_ids if task in jobs]
     return notification.sent_at is not None or all(
-        notification.message_id in job.record.get("letters", {}).get("left", {}) for job in fellows
+        notification.message_id in job.record.letters.get("left", {}) for job in fellows
     )

@@ -29,7 +29,7 @@ from itertools import count
 from sqlalchemy import select
 
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.mail.addresses import LeftOut
 from tableferry.fleet.mail.messages import message, sender
 from tableferry.fleet.mail.notifications import (

@@ -29,9 +29,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
 from tableferry.errors import InputError
-from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, TargetFormat
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.mail.notifications import Audience, Level
-from tableferry.fleet.naming import Names
 from tableferry.fleet.settings import MailSettings
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
@@ -311,5 +311,8 @@ _SAMPLES: tuple[tuple[Job, ...], ...] = (
     (_sample(1, TargetFormat.ICEBERG, 14, 0), _sample(2, TargetFormat.DELTA, 7, 30)),
     (_sample(1, TargetFormat.ICEBERG, 14, 14, OldName.VIEW),),
     (_sample(1, TargetFormat.DELTA, 14, 14, OldName.TABLE), _sample(2, TargetFormat.DELTA, 14, 14)),
-    (_sample(1, TargetFormat.DELTA, 14, 14).noted(**{REWRITTEN: {}}), _sample(2, TargetFormat.DELTA, 14, 14)),
+    (
+        _sample(1, TargetFormat.DELTA, 14, 14).with_record(rewritten={}),
+        _sample(2, TargetFormat.DELTA, 14, 14),
+    ),
 )

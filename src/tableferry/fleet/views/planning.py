@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.transitions import BACK
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.views.texts import list_tables, reads_files, with_names
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN

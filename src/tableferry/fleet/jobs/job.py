@@ -1,0 +1,249 @@
+"""One table's migration as the queue holds it: frozen, and without Spark or a database.
+
+The columns, their order, meaning and defaults are those of the ``jobs`` table that Netflix published with its
+Hive-to-Iceberg migration; what follows ``last_updated_time`` is ours. The queue's tables are made of these
+fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Self
+
+from tableferry.fleet.jobs.record import JobRecord
+from tableferry.spark.tables import TableName
+
+
+class State(StrEnum):
+    """Where a table is in its migration; the stored words are the published ones, also for a job to Delta."""
+
+    UNDEFINED = "Undefined"
+    READY = "Ready"
+    WRITES_BLOCKED = "WritesBlocked"
+    ICEBERG_READY = "IcebergReady"
+    ICEBERG_PRIMARY = "IcebergPrimary"
+    WRITES_UNBLOCKED = "WritesUnblocked"
+    HIVE_DROPPED = "HiveDropped"
+    SYNC_HIVE = "SyncHive"
+    HIVE_PRIMARY = "HivePrimary"
+    ICEBERG_DROPPED = "IcebergDropped"
+
+
+LONGEST_NAME = 255
+"""How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""
+
+LONGEST_REASON = 512
+"""How much of a reason to pause the column takes."""
+
+
+LONGEST_GAP = 36_500
+"""How many days a gap may have: a century, after which a day that is far away isn't a day any more."""
+
+
+class TargetFormat(StrEnum):
+    """What a table becomes."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+
+
+class OldName(StrEnum):
+    """What a table's old name means when the new table is in another schema or catalog."""
+
+    VIEW = "view"
+    TABLE = "table"
+
+
+class PauseReason(StrEnum):
+    """Why a job waits for a person; ``pause_reason`` begins with one, and a colon and details may follow."""
+
+    NONE = "None"
+    # The published ones.
+    IS_CSV_TEXT = "IS_CSV_TEXT"
+    IS_ALREADY_ICEBERG = "IS_ALREADY_ICEBERG"
+    TABLE_NOT_FOUND = "TABLE_NOT_FOUND"
+    MISSING_OWNER = "MISSING_OWNER"
+    HAS_TIMESTAMP_COLUMN = "HAS_TIMESTAMP_COLUMN"
+    EMPTY_TABLE = "EMPTY_TABLE"
+    REVERTED = "REVERTED"
+    # Ours.
+    IS_ALREADY_DELTA = "IS_ALREADY_DELTA"
+    IS_VIEW = "IS_VIEW"
+    IS_BUCKETED = "IS_BUCKETED"
+    IS_TRANSACTIONAL = "IS_TRANSACTIONAL"
+    UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT"
+    NOT_REWRITABLE = "NOT_REWRITABLE"
+    UNSUPPORTED_SCHEMA = "UNSUPPORTED_SCHEMA"
+    UNSUPPORTED_LAYOUT = "UNSUPPORTED_LAYOUT"
+    SHARED_DIRECTORY = "SHARED_DIRECTORY"
+    REMOVES_FILES = "REMOVES_FILES"
+    MANAGED_TABLE = "MANAGED_TABLE"
+    NAME_TAKEN = "NAME_TAKEN"
+    NO_TARGET_SCHEMA = "NO_TARGET_SCHEMA"
+    WRITTEN_WHILE_BLOCKED = "WRITTEN_WHILE_BLOCKED"
+    WRITTEN_LATE = "WRITTEN_LATE"
+    PARTITIONS_REMOVED = "PARTITIONS_REMOVED"
+    NEW_TABLE_MISSING = "NEW_TABLE_MISSING"
+    NEW_TABLE_REPLACED = "NEW_TABLE_REPLACED"
+    NEW_TABLE_UNREADABLE = "NEW_TABLE_UNREADABLE"
+    HIVE_COPY_MISSING = "HIVE_COPY_MISSING"
+    HIVE_COPY_REPLACED = "HIVE_COPY_REPLACED"
+    HIVE_COPY_CHANGED = "HIVE_COPY_CHANGED"
+    ROWS_DIFFER = "ROWS_DIFFER"
+    STEP_REFUSED = "STEP_REFUSED"
+    STEP_FAILED = "STEP_FAILED"
+    PAUSED_BY_USER = "PAUSED_BY_USER"
+
+
+REWRITABLE = frozenset(
+    (
+        PauseReason.IS_CSV_TEXT,
+        PauseReason.UNSUPPORTED_FORMAT,
+        PauseReason.IS_BUCKETED,
+        PauseReason.HAS_TIMESTAMP_COLUMN,
+    )
+)
+"""Why a job pauses that goes on when its rows may be rewritten."""
+
+
+class Trouble(StrEnum):
+    """Why a job that isn't paused needs a look."""
+
+    CLAIM_LAPSED = "claim_lapsed"
+    NOT_MOVING = "not_moving"
+    NOTIFICATION_NOT_SENT = "letter_not_sent"
+    SHADOW_BEHIND = "shadow_behind"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of the queue.
+
+    Attributes:
+        task_id: The row's number.
+        catalog_name: The catalog, such as ``spark_catalog`` or ``hive_metastore``.
+        db_name: The schema.
+        tbl_name: The table, by the name that people use before and after.
+        stg_format: How the table is stored: ``parquet``, ``orc``, ``avro``, ``text``, …
+        data_category: A label of the table's data.
+        tbl_owners: The owners' mail addresses.
+        downstream_users: The mail addresses of those who read it.
+        to_be_processed: It's announced, or to be, and waits for its time.
+        in_process: Its migration has started and isn't over; a table on probation is in process too.
+        state: Where it is.
+        desired_state: Where it goes next; the same while it rests.
+        initial_gap_days: Days between the first notification and the migration.
+        probation_gap_days: Days between the second notification and the archive; 0 keeps no copy in step.
+        comm_level1_date: When the first notification went out.
+        comm_level2_date: When the second one did.
+        comm_level3_date: When the third one did.
+        shadow_watermark: The target's snapshot id (a version, for Delta) that the Hive copy is in step with.
+        migration_paused: Nothing moves until somebody resumes it.
+        pause_reason: Why, as in `PauseReason`.
+        shadow_status: What is being copied back now.
+        created_at: When the job was added.
+        last_updated_time: When the row last changed.
+        target_format: What the table becomes.
+        revision: How often the row changed: a writer names the one it read, so none overwrites another's.
+        claimed_by: The worker that has it.
+        lease_until: Until when; then the claim has lapsed.
+        record: What steps have recorded for later steps.
+        wave: The wave that it is migrated with; None if it waits for none.
+        table_files: How many files the table had when the preprocessor looked at it.
+        table_bytes: How many bytes these had.
+        begun_at: When a worker began its migration, the last time.
+        close_at: From when on what is left of Hive's table may be removed; None if nobody asked for that.
+        target_catalog: The catalog that the new table is made in; None for the Hive table's own.
+        target_schema: The schema that the new table is made in; None for the Hive table's own.
+        old_name: What the Hive table's name means after the switch; None if it's the new table's name.
+        rewrite: Whether its rows may be rewritten, if its files can't become the new table's.
+    """
+
+    task_id: int
+    catalog_name: str
+    db_name: str
+    tbl_name: str
+    stg_format: str | None = None
+    data_category: str = "UNKNOWN"
+    tbl_owners: tuple[str, ...] = ()
+    downstream_users: tuple[str, ...] = ()
+    to_be_processed: bool = False
+    in_process: bool = False
+    state: State = State.UNDEFINED
+    desired_state: State = State.UNDEFINED
+    initial_gap_days: int = 14
+    probation_gap_days: int = 0
+    comm_level1_date: datetime | None = None
+    comm_level2_date: datetime | None = None
+    comm_level3_date: datetime | None = None
+    shadow_watermark: str | None = None
+    migration_paused: bool = False
+    pause_reason: str = PauseReason.NONE.value
+    shadow_status: str | None = None
+    created_at: datetime = field(kw_only=True)
+    last_updated_time: datetime = field(kw_only=True)
+    target_format: TargetFormat = TargetFormat.ICEBERG
+    revision: int = 0
+    claimed_by: str | None = None
+    lease_until: datetime | None = None
+    record: JobRecord = field(default_factory=JobRecord, hash=False)
+    wave: str | None = None
+    table_files: int | None = None
+    table_bytes: int | None = None
+    begun_at: datetime | None = None
+    close_at: datetime | None = None
+    target_catalog: str | None = None
+    target_schema: str | None = None
+    old_name: OldName | None = None
+    rewrite: bool | None = None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its rows are rewritten, as its files can't become the new table's."""
+        return self.record.rewritten is not None
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether the new table writes into the directories that the Hive table reads, as Delta does."""
+        return self.target_format is TargetFormat.DELTA and not self.is_rewritten
+
+    @property
+    def name(self) -> TableName:
+        """The table, by the name that people use."""
+        return TableName((self.catalog_name, self.db_name, self.tbl_name))
+
+    @property
+    def pair(self) -> tuple[State, State]:
+        """Where it is and where it goes next: what the transitions are looked up by."""
+        return self.state, self.desired_state
+
+    @property
+    def probation_ends(self) -> datetime | None:
+        """When the second notification is old enough; None before it."""
+        if self.comm_level2_date is None:
+            return None
+        return self.comm_level2_date + timedelta(days=self.probation_gap_days)
+
+    @property
+    def migration_begins(self) -> datetime | None:
+        """When the first notification is old enough; None before it."""
+        if self.comm_level1_date is None:
+            return None
+        return self.comm_level1_date + timedelta(days=self.initial_gap_days)
+
+    def paused(self, reason: PauseReason, details: str = "") -> Self:
+        """Return the job as it waits for a person; the details are cut to what the column takes."""
+        text = f"{reason.value}: {details}" if details else reason.value
+        # PostgreSQL takes a text with a zero byte from nobody, and an error may quote a value of a table.
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return replace(self, migration_paused=True, pause_reason=text[:LONGEST_REASON])
+
+    def without_failures(self) -> Self:
+        """Return the job as one whose failed runs are counted anew."""
+        return self.with_record(failures=0, last_error="")
+
+    def with_record(self, **changes: Any) -> Self:
+        """Return the job with these fields of its record changed."""
+        return replace(self, record=replace(self.record, **changes))
