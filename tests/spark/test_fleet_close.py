@@ -20,8 +20,8 @@ from tests.spark.test_fleet_late import leave
 from typer.testing import CliRunner
 
 from tableferry import cli
-from tableferry.fleet.close import removal
-from tableferry.fleet.close.leftovers import require_keeps_files
+from tableferry.fleet.closure import removal
+from tableferry.fleet.closure.leftovers import require_keeps_files
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropArchived, Step
@@ -323,7 +323,7 @@ def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
         ours.spark.sql(f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')").collect()
 
     with monkeypatch.context() as patch:
-        patch.setattr("tableferry.fleet.close.removal.require_keeps_files", then_changes)
+        patch.setattr("tableferry.fleet.closure.removal.require_keeps_files", then_changes)
         [failed] = errors(ours.close())
     assert "[TABLE_CHANGED_DURING_STEP]" in failed
     assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]

@@ -15,8 +15,8 @@ from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry.fleet.checks.preflight_run import precheck
-from tableferry.fleet.close import leftovers
-from tableferry.fleet.close.leftovers import Leftovers
+from tableferry.fleet.closure import leftovers
+from tableferry.fleet.closure.leftovers import Leftovers
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.prepared import Prepared

@@ -18,9 +18,9 @@ from tests.unit.fleet_jobs import job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.fleet.close import leftovers, removal
-from tableferry.fleet.close.leftovers import Left, Leftovers
-from tableferry.fleet.close.plan import closing_steps, marked, unmarked
+from tableferry.fleet.closure import leftovers, removal
+from tableferry.fleet.closure.leftovers import Left, Leftovers
+from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind

@@ -13,8 +13,8 @@ from functools import partial
 
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
-from tableferry.fleet.close import leftovers
-from tableferry.fleet.close.plan import closing_steps, marked, unmarked
+from tableferry.fleet.closure import leftovers
+from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes

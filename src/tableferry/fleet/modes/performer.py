@@ -15,7 +15,7 @@ from tableferry.errors import Paused, Refused
 from tableferry.fleet.access import fence
 from tableferry.fleet.access.taken_rights import TakenRights
 from tableferry.fleet.checks.preflight import first_finding
-from tableferry.fleet.close import leftovers, removal
+from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.commands import command
 from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps

@@ -9,7 +9,7 @@ from functools import partial
 
 from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError
-from tableferry.fleet.close.leftovers import (
+from tableferry.fleet.closure.leftovers import (
     GC,
     Leftovers,
     described,
