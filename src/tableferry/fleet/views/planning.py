@@ -195,13 +195,13 @@ def in_order(reads: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]
     Args:
         reads: The keys of the views, and of the tables and views that each reads.
     """
-    ordered: list[str] = []
+    ordered: dict[str, None] = {}
     left = {view: set(others) & set(reads) for view, others in reads.items()}
-    while ready := sorted(view for view, others in left.items() if others <= set(ordered)):
-        ordered += ready
+    while ready := sorted(view for view, others in left.items() if others <= ordered.keys()):
+        ordered |= dict.fromkeys(ready)
         for view in ready:
             del left[view]
-    return ordered, sorted(left)
+    return [*ordered], sorted(left)
 
 
 def with_inputs(views: Iterable[str], reads: Mapping[str, Collection[str]]) -> set[str]:
