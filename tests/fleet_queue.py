@@ -707,9 +707,7 @@ def test_wave_is_stored_and_changed_by_its_reader(queue: Queue) -> None:
     assert list(store.waves()) == []
     first = store.save_wave(Wave("w-1"))
     assert first == Wave("w-1", revision=1)
-    every = Wave(
-        "A.2", WaveStatus.PAUSED, "é: '3'", 4, 5 * 10**12, "22:00-06:00", "Europe/Berlin", 25, NOW, revision=0
-    )
+    every = Wave("A.2", WaveStatus.PAUSED, "é: '3'", 4, "22:00-06:00", "Europe/Berlin", 25, NOW, revision=0)
     second = store.save_wave(every)
     assert second == replace(every, revision=1)
     assert list(store.waves()) == [second, first]
@@ -806,7 +804,4 @@ def _load(jobs: Sequence[Job], wave: str) -> Load:
         announced = job.in_process or job.comm_level1_date is not None
         return moving and held and announced and not job.migration_paused
 
-    def began(job: Job) -> int:
-        return (job.table_bytes or 0) if job.begun_at is not None and job.begun_at >= THIS_HOUR else 0
-
-    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)), sum(map(began, mine)))
+    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))

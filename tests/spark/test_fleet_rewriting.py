@@ -387,17 +387,24 @@ def test_job_paused_for_its_files_resumes_with_rewrite(ours: Fleet, tmp_path: Pa
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_close_removes_files_that_only_hive_reads(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_closing_removes_what_shadow_wrote_and_lists_the_hive_table_s_own_files(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
     table(ours, tmp_path, TEXT)
     ours.to_probation("facts", form=form, rewrite=True)
     ours.write("facts", f"INSERT INTO {{t}} VALUES (4, {TEXT.more}, 'a')")
     ours.to_archive("facts")
     after = ours.rows("facts")
+    own = {file for file in (tmp_path / "facts").rglob("part-*") if "tableferry-" not in file.name}
     ours.mark("facts", days=0)
     assert errors(ours.close()) == []
     assert tables_in(ours.spark, ours.schema) == ["facts"]
     assert ours.rows("facts") == after
-    assert list((tmp_path / "facts").rglob("part-*")) == []
+    assert {*(tmp_path / "facts").rglob("part-*")} == own
+    assert not list((tmp_path / "facts").rglob("*tableferry-*"))
+    assert list(ours.job("facts").record.left_directories) == [
+        f"file:{tmp_path}/facts (the Hive table's own files)"
+    ]
     assert not (tmp_path / "facts_sync").exists()
     ours.write("facts", f"INSERT INTO {{t}} VALUES (5, {TEXT.more}, 'a')")
     assert len(ours.rows("facts")) == len(after) + 1

@@ -15,15 +15,15 @@ from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.closure import leftovers
+from tableferry.fleet.closure.leftovers import Leftovers
 from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
-from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
-from tableferry.fleet.warehouse.leftovers import Leftovers
+from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
-from tableferry.storage.port import TableStorage
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -150,7 +150,7 @@ def test_close_of_a_rewritten_table_keeps_files_of_dropped_partitions(
 
 
 @soak.slow
-def test_close_keeps_files_without_a_record(ours: Fleet, tmp_path: Path) -> None:
+def test_files_of_rewritten_hive_table_without_entry_stay_after_close(ours: Fleet, tmp_path: Path) -> None:
     text_table(ours, tmp_path)
     ours.to_probation("t", rewrite=True)
     ours.to_archive("t")
@@ -159,7 +159,7 @@ def test_close_keeps_files_without_a_record(ours: Fleet, tmp_path: Path) -> None
     ours.mark("t", days=0)
     assert errors(ours.close()) == []
     assert sorted((tmp_path / "t").rglob("part-*")) == files
-    assert "nobody knows which of its files" in str(ours.job("t").record.left_directories)
+    assert f"file:{tmp_path}/t (the Hive table's own files)" in ours.job("t").record.left_directories
 
 
 def test_new_table_among_hives_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_new_table_among_hives_files_is_not_closed(ours: Fleet, tmp_path: Path) 
     )
     for root in (f"file:{tmp_path}/odd", f"file:{tmp_path}", f"file:{tmp_path}/odd/data"):
         with conditions.raises("REWRITTEN_TABLE_AMONG_OLD_FILES", folder=re.compile("odd")):
-            leftovers.demand_apart(ours.warehouse, name, Leftovers(root))
-    leftovers.demand_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
+            leftovers.require_apart(ours.warehouse, name, Leftovers(root))
+    leftovers.require_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
 
 
 @pytest.mark.parametrize("first", [True, pytest.param(False, marks=soak.slow)])
@@ -252,39 +252,6 @@ def test_table_with_a_name_that_spark_redacts_is_migrated_and_reverted(
     assert tables_in(ours.spark, ours.schema) == [table]
     assert ours.rows(table) == [(2, "b")]
     assert not (tmp_path / table / "_delta_log").exists()
-
-
-class Dead(BaseException):
-    """A worker died."""
-
-
-@soak.slow
-def test_crash_during_removal_of_the_record_keeps_files_of_dropped_partitions(
-    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = text_table(ours, tmp_path)
-    ours.spark.sql(f"ALTER TABLE {name.sql} DROP PARTITION (day = 'b')")
-    dropped = [path.name for path in (tmp_path / "t/day=b").glob("part-*")]
-    ours.to_probation("t", rewrite=True)
-    ours.to_archive("t")
-    ours.mark("t", days=0)
-
-    def half(storage: TableStorage[str], location: str) -> bool:
-        if "/known-" in location:
-            for part in Path(location.removeprefix("file:")).glob("part-*"):
-                part.unlink()
-            raise Dead
-        storage.remove(location)
-        return True
-
-    with monkeypatch.context() as patch:
-        patch.setattr(removing, "_remove", half)
-        with pytest.raises(Dead):
-            ours.close()
-    ours.clock.turn(days=1)
-    assert errors(ours.close()) == []
-    assert [path.name for path in (tmp_path / "t").rglob("part-*")] == dropped
-    assert not (tmp_path / "t_sync").exists()
 
 
 @soak.slow

@@ -14,8 +14,6 @@ from .modes.preprocessor import preprocess as preprocess
 from .modes.reverter import revert as revert
 from .modes.shadower import shadow as shadow
 from .modes.worker import Worker as Worker
-from .moving_views import ViewOptions as ViewOptions
-from .moving_views import move_views as move_views
 from .operations.history import events_of as events_of
 from .operations.history import notifications_of as notifications_of
 from .operations.registration import Named as Named
@@ -48,4 +46,6 @@ from .reports.status import read_waves as read_waves
 from .reports.terminal import as_text as as_text
 from .reports.terminal import watch as watch
 from .reports.terminal import wave_table as wave_table
+from .views.moving import ViewOptions as ViewOptions
+from .views.moving import move_views as move_views
 from .warehouse.context import Warehouse as Warehouse

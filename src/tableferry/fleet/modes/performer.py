@@ -15,6 +15,7 @@ from tableferry.errors import Paused, Refused
 from tableferry.fleet.access import fence
 from tableferry.fleet.access.taken_rights import TakenRights
 from tableferry.fleet.checks.preflight import first_finding
+from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.commands import command
 from tableferry.fleet.copies import (
     comparison,
@@ -41,9 +42,7 @@ from tableferry.fleet.warehouse import (
     definitions,
     existing,
     external,
-    leftovers,
     old_name,
-    removing,
     renaming,
     versions,
     views,
@@ -61,7 +60,6 @@ Save = Callable[[Job], Job]
 
 # What a job notes for later steps, in its record.
 KEPT = "kept"
-READ = "read_files_removed"
 
 # So many directories that were left are noted; their folder is the same.
 _NOTED = 100
@@ -271,42 +269,33 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                     "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
             found = leftovers.find(warehouse, target, hive, form)
-            leftovers.demand_unneeded(warehouse, target, hive, form, found)
+            leftovers.require_unneeded(warehouse, target, hive, form, found)
             if job.is_rewritten:
-                leftovers.demand_apart(warehouse, target, found)
+                leftovers.require_apart(warehouse, target, found)
             # From here on nobody reverts the job: what follows can't be taken back.
             job = save(job.with_record(closing=found.note(), accept=""))
         case steps.DropArchived(target, hive, _):
-            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record.closing))
+            removal.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record.closing))
         case steps.RemoveLeftovers(target, form, rewritten):
             found = leftovers.Leftovers.of(job.record.closing)
             # Days may lie between the note and this, if the job was paused.
-            leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
-            if rewritten and READ not in job.record.closing:
-                read = removing.remove_read_files(warehouse, target, form, found)
-                running.update("files", read.files)
-                job = _left(job, read.left) if read.left else job
-                # Whoever comes next may find half of the record.
-                job = save(job.with_record(closing={**job.record.closing, READ: True}))
-            removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
+            leftovers.require_alone(warehouse, target, Names.of(job).archived, found)
+            removed = removal.remove(warehouse, target, form, found, rewritten=rewritten)
             running.update("files", removed.files)
             job = job.with_record(closing={**job.record.closing, KEPT: list(removed.kept)})
             if removed.left:
                 job = _left(job, removed.left)
         case steps.AllowCleaning(table):
             found = leftovers.Leftovers.of(job.record.closing)
-            removing.allow_cleaning(warehouse, table, Names.of(job).archived, found)
+            removal.allow_cleaning(warehouse, table, Names.of(job).archived, found)
         case _:
             assert_never(step)
     return job
 
 
 def _left(job: Job, left: Sequence[str]) -> Job:
-    """Note what nobody reads any more, and what can't be removed from here."""
-    _log.warning(
-        "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
-        "remove them", job.name, first_of(left),
-    )  # fmt: skip
+    """Record the directories that are left."""
+    _log.warning("%s: %s are left, for the owner of the storage to remove", job.name, first_of(left))
     every = [*job.record.left_directories, *left]
     return job.with_record(left_directories=tuple(dict.fromkeys(every))[-_NOTED:])
 

@@ -1,4 +1,4 @@
-"""Decides what closing a completed job still has to do, and what may be closed: pure.
+"""Decide what closing a completed job still has to do, and which jobs can be closed. Pure.
 
     completed ─ fleet close TABLE ─> marked (close_at) ─ the window is over ─> closing (a note) ─> closed
 

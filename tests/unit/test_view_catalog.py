@@ -11,9 +11,9 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 from tests import conditions
 
 from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.view_moves.planning import ViewMove
+from tableferry.fleet.views.catalog import check, read_views, view_of
+from tableferry.fleet.views.planning import ViewMove
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.new_views import _view, check, read
 from tableferry.spark.tables import TableName
 
 ANSI = "spark.sql.ansi.enabled"
@@ -36,7 +36,7 @@ def test_a_view_of_spark_3_is_not_strict_unless_it_says_so(
     description: dict[str, Any], expected: dict[str, str]
 ) -> None:
     catalog = {"view_catalog_and_namespace": "spark_catalog.s"}
-    assert _view(TableName(("spark_catalog", "s", "v")), {**catalog, **description}).settings == expected
+    assert view_of(TableName(("spark_catalog", "s", "v")), {**catalog, **description}).settings == expected
 
 
 def of(columns: str) -> StructType:
@@ -58,9 +58,10 @@ class Session:
             setCurrentCatalog=lambda _: None,
             setCurrentDatabase=lambda _: None,
         )
+        self.conf = SimpleNamespace(get=lambda *_: None, set=lambda *_: None, unset=lambda _: None)
 
     def sql(self, statement: str) -> Any:
-        plan = "== Parsed Logical Plan ==\n'UnresolvedRelation [lake, t], [], false"
+        plan = "== Analyzed Logical Plan ==\nProject [id#1]\n\n== Optimized Logical Plan =="
         return SimpleNamespace(collect=lambda: [[plan]], schema=self.given)
 
     def table(self, name: str) -> Any:
@@ -86,13 +87,13 @@ def test_a_view_keeps_the_order_of_its_columns(given: str, had: str, condition: 
     }
     old, new = TableName(("spark_catalog", "s", "v")), TableName(("spark_catalog", "lake", "v"))
     session: Any = Session(given, had)
-    move = ViewMove(_view(old, description), new, "SELECT * FROM lake.t")
+    move = ViewMove(view_of(old, description), new, "SELECT * FROM lake.t", "SELECT * FROM s.t")
     warehouse = Warehouse(session, MetastoreAccess(session))
     if condition:
         with conditions.raises(condition, view=old, columns=columns):
-            check(warehouse, move)
+            check(warehouse, move, sources_exist=True)
     else:
-        check(warehouse, move)
+        check(warehouse, move, sources_exist=True)
 
 
 @pytest.mark.parametrize("why", ["SCHEMA_NOT_FOUND", "INSUFFICIENT_PERMISSIONS"])
@@ -104,8 +105,8 @@ def test_a_schema_that_was_dropped_has_no_views(why: str, caplog: pytest.LogCapt
     session: Any = Refusing()
     warehouse, schema = Warehouse(session, MetastoreAccess(session)), TableName(("spark_catalog", "gone"))
     if why == "SCHEMA_NOT_FOUND":
-        assert read(warehouse, schema, lambda _: True) == []
-        assert "spark_catalog.gone isn't there" in caplog.text
+        assert read_views(warehouse, schema, lambda _: True) == []
+        assert "spark_catalog.gone is missing" in caplog.text
     else:
         with conditions.raises("VIEWS_NOT_LISTABLE", schema="spark_catalog.gone"):
-            read(warehouse, schema, lambda _: True)
+            read_views(warehouse, schema, lambda _: True)

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 from tableferry.fleet.jobs.job import State, TargetFormat
-from tableferry.fleet.moving_views import ViewOptions, move_views
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import finished, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.view_moves.planning import ViewMove
-from tableferry.fleet.view_moves.reports import ViewsReport
-from tableferry.fleet.view_moves.view import View
-from tableferry.fleet.warehouse import new_views
+from tableferry.fleet.views import catalog as view_catalog
+from tableferry.fleet.views.moving import ViewOptions, ViewReport, move_views
+from tableferry.fleet.views.planning import View, ViewMove
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
 
@@ -45,7 +43,7 @@ class Catalog:
         return [View(view, self.views[view.table], ("spark_catalog", "sales")) for view in names]
 
     def make(self, _: Warehouse, move: ViewMove, **how: Any) -> None:
-        self.moved[move.view.name.table] = move.text
+        self.moved[move.view.name.table] = " ".join(move.text.split())
 
     def add_job(self, table: str, **columns: Any) -> None:
         """Add a completed job whose table was migrated to the schema `lake`."""
@@ -57,10 +55,10 @@ class Catalog:
     def run(self, *views: str, **how: Any) -> dict[str, str]:
         # The fake catalog needs no session.
         warehouse = Warehouse(None, None)  # type: ignore[arg-type]
-        self.report = move_views(self.store, warehouse, ViewOptions(views, **how))
-        return {view.view.table: view.outcome for view in self.report.views}
+        self.reports = move_views(self.store, warehouse, ViewOptions(views, **how))
+        return {report.view.table: report.outcome for report in self.reports}
 
-    report: ViewsReport = field(default_factory=ViewsReport)
+    reports: list[ViewReport] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -68,12 +66,12 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
     store.create()
     catalog = Catalog(store)
-    monkeypatch.setattr(new_views, "read", catalog.read)
-    monkeypatch.setattr(new_views, "is_there", lambda *_: None)
-    monkeypatch.setattr(new_views, "check", lambda *_, **__: None)
-    monkeypatch.setattr(new_views, "lost_settings", lambda *_: "")
-    monkeypatch.setattr(new_views, "make", catalog.make)
-    monkeypatch.setattr(new_views, "carry_access", lambda *_: None)
+    monkeypatch.setattr(view_catalog, "read_views", catalog.read)
+    monkeypatch.setattr(view_catalog, "is_current", lambda *_: None)
+    monkeypatch.setattr(view_catalog, "check", lambda *_, **__: None)
+    monkeypatch.setattr(view_catalog, "lost_settings", lambda *_: "")
+    monkeypatch.setattr(view_catalog, "create", catalog.make)
+    monkeypatch.setattr(view_catalog, "carry_access", lambda *_: None)
     return catalog
 
 
@@ -108,8 +106,11 @@ def test_views_in_cycle_are_refused_and_other_views_created_in_order(catalog: Ca
     assert list(catalog.moved) == ["d", "b", "c", "a"]
     assert {outcomes.pop(view) for view in ("x", "y")} == {"refused"}
     assert set(outcomes.values()) == {"moved"}
-    error = catalog.report.views[-1].error
-    assert error.startswith("[VIEW_CYCLE] spark_catalog.sales.x and spark_catalog.sales.y read each other")
+    finding = catalog.reports[-1].finding
+    assert finding is not None
+    assert finding.one_line.startswith(
+        "[VIEW_CYCLE] spark_catalog.sales.x, spark_catalog.sales.y read each other"
+    )
 
 
 def test_named_view_is_moved_with_views_that_it_reads(catalog: Catalog) -> None:
@@ -125,4 +126,6 @@ def test_view_is_refused_after_tables_of_its_schema_moved_to_several_schemas(cat
     catalog.add_job("items", target_schema=None)
     catalog.views = {"v": "SELECT * FROM orders"}
     assert catalog.run() == {"v": "refused"}
-    assert "[VIEWS_OF_SEVERAL_SCHEMAS]" in catalog.report.views[0].error
+    [report] = catalog.reports
+    assert report.finding is not None
+    assert report.finding.condition == "VIEWS_OF_SEVERAL_SCHEMAS"
