@@ -19,13 +19,13 @@ from tests.unit.fleets import opened
 
 from tableferry.cli.fleet_reports import notification_lines
 from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.mail.smtp import Delivery, Outbox
 from tableferry.fleet.modes import communicate as communicating
 from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.notifications.readers import refused_recipients
+from tableferry.fleet.notifications.smtp import Delivery, Outbox
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, finished, to_migrate
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.readers import refused_recipients
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock

@@ -18,10 +18,10 @@ from tests.mail_server import MailServer
 from tests.soak import amount
 
 from tableferry.fleet.job import Job, State
-from tableferry.fleet.mail.rendering import Templates
-from tableferry.fleet.mail.smtp import Delivery, Outbox, SmtpOutbox
 from tableferry.fleet.modes import communicate as mode
 from tableferry.fleet.modes.communicate import communicate
+from tableferry.fleet.notifications.smtp import Delivery, Outbox, SmtpOutbox
+from tableferry.fleet.notifications.texts import Templates
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything

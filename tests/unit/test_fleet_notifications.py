@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.job import Job, State
-from tableferry.fleet.mail.addresses import address, people
-from tableferry.fleet.mail.messages import POLICY, message
-from tableferry.fleet.mail.notifications import (
+from tableferry.fleet.notifications.addresses import address, people
+from tableferry.fleet.notifications.drafts import (
     Composed,
     audience,
     binding,
@@ -23,7 +22,8 @@ from tableferry.fleet.mail.notifications import (
     noted,
     with_date,
 )
-from tableferry.fleet.mail.rendering import Words
+from tableferry.fleet.notifications.emails import POLICY, message
+from tableferry.fleet.notifications.texts import Words
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.settings import MailSettings
 

@@ -13,10 +13,10 @@ from tests import conditions
 from tests.mail_server import PASSWORD, USER, Certificate, MailServer
 from tests.workspace import FakeWorkspace
 
-from tableferry.fleet.mail.messages import message
-from tableferry.fleet.mail.password import PASSWORD_VARIABLE, with_password
-from tableferry.fleet.mail.rendering import Words
-from tableferry.fleet.mail.smtp import Delivery, SmtpOutbox
+from tableferry.fleet.notifications.emails import message
+from tableferry.fleet.notifications.password import PASSWORD_VARIABLE, with_password
+from tableferry.fleet.notifications.smtp import Delivery, SmtpOutbox
+from tableferry.fleet.notifications.texts import Words
 from tableferry.fleet.settings import MailSettings
 
 ANN, BOB, EVE = "ann@corp.example", "bob@corp.example", "eve@corp.example"

@@ -12,8 +12,8 @@ from tests import conditions
 
 from tableferry.errors import InputError
 from tableferry.fleet.job import REWRITTEN, Job, TargetFormat
-from tableferry.fleet.mail.notifications import Audience
-from tableferry.fleet.mail.rendering import OURS, Templates
+from tableferry.fleet.notifications.drafts import Audience
+from tableferry.fleet.notifications.texts import OURS, Templates
 from tableferry.fleet.settings import MailSettings
 
 NOW = datetime(2026, 11, 22, 23, 30, tzinfo=UTC)
@@ -197,7 +197,7 @@ def test_lines_of_text_fit_a_terminal(templates: Templates) -> None:
 
 
 def test_a_team_replaces_one_template_and_keeps_the_rest(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt.j2").write_text(
+    (tmp_path / "layout.txt.j2").write_text(
         "Liebe Leute,\n{% block opening %}{% endblock %}\nGrüße\n", "utf-8"
     )
     (tmp_path / ".gitignore").write_text("")
@@ -289,12 +289,12 @@ def test_a_notification_without_a_subject_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "letter.txt.j2").write_bytes(b"Gr\xfc\xdfe")
-    with conditions.raises("NOTIFICATION_TEMPLATE_NOT_UTF8", file=tmp_path / "letter.txt.j2"):
+    (tmp_path / "layout.txt.j2").write_bytes(b"Gr\xfc\xdfe")
+    with conditions.raises("NOTIFICATION_TEMPLATE_NOT_UTF8", file=tmp_path / "layout.txt.j2"):
         Templates(MailSettings(templates=tmp_path))
 
 
 def test_the_templates_lie_in_the_package() -> None:
-    package = Path(sys.modules["tableferry.fleet.mail.rendering"].__file__ or "").parent
+    package = Path(sys.modules["tableferry.fleet.notifications.texts"].__file__ or "").parent
     assert OURS.parent == package
     assert len(list(OURS.glob("*.j2"))) == 12

@@ -14,13 +14,13 @@ from .modes.shadow import shadow as shadow
 from .modes.worker import Worker as Worker
 from .moving_views import ViewOptions as ViewOptions
 from .moving_views import move_views as move_views
+from .notifications.readers import TableReader as TableReader
+from .notifications.readers import list_readers as list_readers
+from .notifications.readers import without_reader as without_reader
 from .prechecking import precheck as precheck
 from .queue import selections as selections
 from .queue.opening import open_store as open_store
 from .queue.records import NewJob as NewJob
-from .readers import TableReader as TableReader
-from .readers import list_readers as list_readers
-from .readers import without_reader as without_reader
 from .registering import Named as Named
 from .registering import Registration as Registration
 from .registering import known_jobs as known_jobs

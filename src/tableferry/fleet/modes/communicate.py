@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.mail.addresses import LeftOut
-from tableferry.fleet.mail.folder import FolderOutbox
-from tableferry.fleet.mail.messages import check
-from tableferry.fleet.mail.notifications import is_needed
-from tableferry.fleet.mail.password import with_password
-from tableferry.fleet.mail.posting import Posting
-from tableferry.fleet.mail.rendering import Templates
-from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
+from tableferry.fleet.notifications.addresses import LeftOut
+from tableferry.fleet.notifications.delivery import Posting
+from tableferry.fleet.notifications.drafts import is_needed
+from tableferry.fleet.notifications.emails import check
+from tableferry.fleet.notifications.folder import FolderOutbox
+from tableferry.fleet.notifications.password import with_password
+from tableferry.fleet.notifications.smtp import Outbox, SmtpOutbox
+from tableferry.fleet.notifications.texts import Templates
 from tableferry.fleet.queue.selections import longest_ago, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -68,7 +68,7 @@ def communicate(
     dry_run_to: Path | None = None,
     outbox: Callable[[MailSettings], Outbox] = SmtpOutbox,
 ) -> CommunicateReport:
-    """Notify owners and users of their tables' migration; `mail.posting` has the rule that drops none.
+    """Notify owners and users of their tables' migration; see `notifications.delivery`.
 
     Args:
         store: The queue.

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from typing import Protocol, assert_never
 
 from tableferry.errors import ServiceError
-from tableferry.fleet.mail.messages import sender
+from tableferry.fleet.notifications.emails import sender
 from tableferry.fleet.settings import MailSettings
 
 # What a server says to a recipient, and to a notification as a whole, when it will say so again tomorrow.

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tableferry.fleet.job import Job, State
-from tableferry.fleet.mail.addresses import LeftOut, people
+from tableferry.fleet.notifications.addresses import LeftOut, people
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.statements import chunks
 from tableferry.spark.tables import TableName

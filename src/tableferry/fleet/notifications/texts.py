@@ -30,8 +30,8 @@ from markupsafe import Markup, escape
 
 from tableferry.errors import InputError
 from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
-from tableferry.fleet.mail.notifications import Audience, Level
 from tableferry.fleet.naming import Names
+from tableferry.fleet.notifications.drafts import Audience, Level
 from tableferry.fleet.settings import MailSettings
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
@@ -133,7 +133,7 @@ class Templates:
         with _explained():
             template = self._environments[form].get_template(name)
             parts = "parts.html.j2" if form == "html" else "parts.txt.j2"
-            return template.render(values, layout=f"letter.{form}.j2", parts=parts)
+            return template.render(values, layout=f"layout.{form}.j2", parts=parts)
 
     def _check_files(self, folder: Path) -> None:
         """Refuse what isn't a template of ours by its name, or uses what no notification has."""

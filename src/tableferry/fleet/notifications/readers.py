@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tableferry.fleet.job import Job
-from tableferry.fleet.mail.addresses import address
+from tableferry.fleet.notifications.addresses import address
 from tableferry.spark.tables import TableName
 
 _REFUSED = "refused_recipients"

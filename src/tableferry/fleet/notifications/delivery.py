@@ -30,9 +30,8 @@ from sqlalchemy import select
 
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.job import Job
-from tableferry.fleet.mail.addresses import LeftOut
-from tableferry.fleet.mail.messages import message, sender
-from tableferry.fleet.mail.notifications import (
+from tableferry.fleet.notifications.addresses import LeftOut
+from tableferry.fleet.notifications.drafts import (
     audience,
     binding,
     compose,
@@ -43,13 +42,14 @@ from tableferry.fleet.mail.notifications import (
     put_off,
     with_date,
 )
-from tableferry.fleet.mail.rendering import Templates
-from tableferry.fleet.mail.smtp import Delivery, NoServer, Outbox
+from tableferry.fleet.notifications.emails import message, sender
+from tableferry.fleet.notifications.readers import refused_recipients, with_refused
+from tableferry.fleet.notifications.smtp import Delivery, NoServer, Outbox
+from tableferry.fleet.notifications.texts import Templates
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.schema import notifications
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.readers import refused_recipients, with_refused
 from tableferry.fleet.settings import FleetSettings
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from tableferry.errors import StateError
-from tableferry.fleet.mail.messages import POLICY
-from tableferry.fleet.mail.smtp import Delivery
+from tableferry.fleet.notifications.emails import POLICY
+from tableferry.fleet.notifications.smtp import Delivery
 
 
 class FolderOutbox:

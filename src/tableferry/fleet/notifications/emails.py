@@ -10,8 +10,8 @@ from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
 
 from tableferry.errors import InputError
-from tableferry.fleet.mail.addresses import address
-from tableferry.fleet.mail.rendering import Words
+from tableferry.fleet.notifications.addresses import address
+from tableferry.fleet.notifications.texts import Words
 from tableferry.fleet.settings import MailSettings
 
 # A Message-ID is longer than the 78 characters after which a header is folded, and not all unfold it.
