@@ -65,6 +65,9 @@ WITHOUT_COPY = "without_hive_copy"
 ROWS_LOST = "rows_lost"
 """The note in a job's record of the rows that a revert couldn't copy from a dropped new table."""
 
+NOTIFICATIONS = "letters"
+"""The note in a job's record of its notifications that aren't sent; queues of version 0.2 have this key."""
+
 FAILURES = "failures"
 """The note in a job's record of how many runs in a row have failed at it."""
 

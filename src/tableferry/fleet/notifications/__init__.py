@@ -1,1 +1,1 @@
-"""Notifications to owners and users: recorded before they are sent, and never dropped."""
+"""E-mails to owners and readers of tables: drafted, recorded in the queue, and then sent."""

@@ -1,4 +1,4 @@
-"""Notifications as files, for a dry run."""
+"""Write notifications to files, for a dry run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tableferry.errors import StateError
 from tableferry.fleet.notifications.emails import POLICY
-from tableferry.fleet.notifications.smtp import Delivery
+from tableferry.fleet.notifications.smtp import SendResult
 
 
 class FolderOutbox:
-    """Writes each notification as an .eml file, which mail programs open; recipients in Bcc stay readable."""
+    """Writes each notification to an .eml file, which mail programs open; the file also lists Bcc."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder, and take the notifications of an earlier dry run out of it."""
+        """Create the folder, and remove the files of an earlier dry run."""
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -27,13 +27,13 @@ class FolderOutbox:
         for old in folder.glob("level[123]-*.eml"):
             old.unlink()
 
-    def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
+    def send(self, email: EmailMessage, recipients: Sequence[str]) -> SendResult:
         """Write a notification."""
-        level, digest = message["Message-ID"].strip("<>").split("@")[0].split("-")
-        to = recipients[0] if len(recipients) == 1 else f"{len(recipients)}_users"
-        name = f"level{level}-{re.sub(r'[^a-z0-9.@_-]', '_', to)[:100]}-{digest[:12]}.eml"
-        (self._folder / name).write_bytes(message.as_bytes(policy=POLICY.clone(utf8=True)))
-        return Delivery()
+        level, digits = email["Message-ID"].strip("<>").split("@")[0].split("-")
+        to = recipients[0] if len(recipients) == 1 else f"{len(recipients)}_readers"
+        name = f"level{level}-{re.sub(r'[^a-z0-9.@_-]', '_', to)[:100]}-{digits[:12]}.eml"
+        (self._folder / name).write_bytes(email.as_bytes(policy=POLICY.clone(utf8=True)))
+        return SendResult()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open."""

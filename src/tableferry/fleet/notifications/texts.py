@@ -1,8 +1,7 @@
-"""Writes a notification's words, from templates that a team can replace one by one."""
+"""Write the texts of a notification from templates, which a team can replace one by one."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import textwrap
@@ -11,31 +10,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from types import SimpleNamespace
+from typing import Any
 
-from jinja2 import (
-    ChoiceLoader,
-    Environment,
-    FileSystemLoader,
-    StrictUndefined,
-    TemplateError,
-    TemplateSyntaxError,
-    nodes,
-)
-from jinja2.meta import find_undeclared_variables
+from jinja2 import ChoiceLoader, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
 from tableferry.errors import InputError
-from tableferry.fleet.job import REWRITTEN, Job, OldName, TargetFormat
+from tableferry.fleet.job import Job, OldName
 from tableferry.fleet.naming import Names
-from tableferry.fleet.notifications.drafts import Audience, Level
+from tableferry.fleet.notifications.drafts import Audience
 from tableferry.fleet.settings import MailSettings
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
-OURS = Path(__file__).parent / "templates"
+BUILT_IN = Path(__file__).parent / "templates"
 
 _OLD_NAMES: Mapping[OldName | None, str] = {
     None: "the new table's too",
@@ -47,45 +37,8 @@ _WIDTH = 76
 
 
 @dataclass(frozen=True)
-class Line:
-    """What a notification says of one table.
-
-    Attributes:
-        name: The table, as people call it.
-        job: The table, as a shell takes it behind a command.
-        format: ``Iceberg`` or ``Delta``.
-        begins: The first day on which it may be migrated.
-        probation_days: Days between the migration and the archive.
-        probation_ends: The first day on which the Hive table may be archived.
-        hive: The Hive table's name during probation.
-        archived: The Hive table's name after it.
-        target: The new table, as people call it.
-        moves: Whether that is another name.
-        old_name: What the old name becomes then: ``view``, or ``table`` if the Hive table keeps it.
-        old: The same in words.
-        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
-        shares_files: Whether the Hive table and the new one read the same files, so that it mustn't be used.
-    """
-
-    name: str
-    job: str
-    format: str
-    begins: str
-    probation_days: int
-    probation_ends: str
-    hive: str
-    archived: str
-    target: str
-    moves: bool
-    old_name: str
-    old: str
-    rewritten: bool
-    shares_files: bool
-
-
-@dataclass(frozen=True)
 class Words:
-    """A notification's words: its subject in one line, and its text, also as a page."""
+    """The subject of a notification in one line, its text, and the same text as HTML."""
 
     subject: str
     text: str
@@ -93,82 +46,57 @@ class Words:
 
 
 class Templates:
-    """Our templates, or a team's where there are any of the same name."""
+    """The built-in templates, each replaced by the team's template of the same name, if one exists."""
 
     def __init__(self, mail: MailSettings) -> None:
-        """Read the templates, and try a team's with every kind of notification.
+        """Compile the team's templates.
 
         Raises:
-            InputError: A file isn't named like a template of Tableferry's, or can't be rendered.
+            InputError: A file doesn't have the name of a template, or can't be compiled.
         """
         self._mail = mail
-        folders = [OURS] if mail.templates is None else [mail.templates, OURS]
+        folders = [BUILT_IN] if mail.templates is None else [mail.templates, BUILT_IN]
         self._environments = {form: _environment(folders, form) for form in _FORMS}
-        if mail.templates is None:
-            return
-        self._check_files(mail.templates)
-        for level, audience, jobs in product(get_args(Level), get_args(Audience), _SAMPLES):
-            for settings in (mail, mail.model_copy(update={"contact": "Ann", "portal": "https://a.example"})):
-                self._words(variables(level, audience, jobs, _SAMPLE_TIME, settings))
+        if mail.templates is not None:
+            self._compile(mail.templates)
 
     def words(self, level: int, audience: Audience, jobs: Iterable[Job], now: datetime) -> Words:
-        """Write a notification of one job's table or several; its days are counted from when it is sent.
+        """Return the words about the jobs' tables; the days in them count from `now`.
 
         Raises:
             InputError: A template can't be rendered.
         """
-        return self._words(variables(level, audience, jobs, now, self._mail))
-
-    def _words(self, values: Mapping[str, Any]) -> Words:
-        name = f"level{values['level']}_{values['audience']}.j2"
-        forms = {form: self._render(name, form, values) for form in _FORMS}
+        values = variables(level, audience, jobs, now, self._mail)
+        name = f"level{level}_{audience}.j2"
+        forms = {}
+        for form, environment in self._environments.items():
+            parts = f"parts.{'html' if form == 'html' else 'txt'}.j2"
+            with _template_errors():
+                template = environment.get_template(name)
+                forms[form] = template.render(values, layout=f"layout.{form}.j2", parts=parts)
         subject = " ".join(forms["subject"].split())
         if not subject:
-            file = self._environments["subject"].get_template(name).filename
-            raise InputError("NOTIFICATION_TEMPLATE_WITHOUT_SUBJECT", file=file)
+            raise InputError("NOTIFICATION_TEMPLATE_WITHOUT_SUBJECT", file=template.filename)
         text, html = (re.sub(r"\n\s*\n", "\n\n", forms[form]).strip() + "\n" for form in ("txt", "html"))
         return Words(subject, text, html)
 
-    def _render(self, name: str, form: str, values: Mapping[str, Any]) -> str:
-        with _explained():
-            template = self._environments[form].get_template(name)
-            parts = "parts.html.j2" if form == "html" else "parts.txt.j2"
-            return template.render(values, layout=f"layout.{form}.j2", parts=parts)
-
-    def _check_files(self, folder: Path) -> None:
-        """Refuse what isn't a template of ours by its name, or uses what no notification has."""
+    def _compile(self, folder: Path) -> None:
+        """Compile all templates in a team's folder, also those of levels that aren't due yet."""
         if not folder.is_dir():
             raise InputError("NOTIFICATION_TEMPLATE_FOLDER_MISSING", folder=folder)
-        ours = sorted(path.name for path in OURS.iterdir())
-        known = {*variables(1, "owner", _SAMPLES[0], _SAMPLE_TIME, self._mail), "layout", "parts"}
+        names = sorted(path.name for path in BUILT_IN.iterdir())
         for path in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):
-            if path.name not in ours:
-                names = ", ".join(ours)
-                if close := difflib.get_close_matches(path.name, ours, n=1):
-                    raise InputError(
-                        "NOTIFICATION_TEMPLATE_MISSPELLED", file=path, closest=close[0], names=names
-                    )
-                raise InputError("NOTIFICATION_TEMPLATE_UNKNOWN", file=path, names=names)
-            with _explained(path):
-                tree = self._environments["txt"].parse(path.read_text(encoding="utf-8"), filename=str(path))
-                # Jinja's search doesn't see that a block knows what stands outside of it.
-                unknown = find_undeclared_variables(tree) - known - set(_given(tree)) - {"caller"}
-            used = [node for node in tree.find_all(nodes.Name) if node.name in unknown]
-            if used:
-                raise InputError(
-                    "NOTIFICATION_TEMPLATE_VARIABLE_UNKNOWN",
-                    file=path,
-                    line=used[0].lineno,
-                    variable=used[0].name,
-                    variables=", ".join(sorted(known)),
-                )
+            if path.name not in names:
+                raise InputError("NOTIFICATION_TEMPLATE_UNKNOWN", file=path, names=", ".join(names))
+            with _template_errors(path):
+                self._environments["txt"].get_template(path.name)
 
 
 def variables(
-    level: int, audience: str, jobs: Iterable[Job], now: datetime, mail: MailSettings
+    level: int, audience: Audience, jobs: Iterable[Job], now: datetime, mail: MailSettings
 ) -> dict[str, Any]:
-    """Return what a template can say of one job's table or several."""
-    tables = [line(job, now) for job in sorted(jobs, key=lambda job: job.name)]
+    """Return the variables of a template; docs/how-to/notifications.md explains them."""
+    tables = [_table_variables(job, now) for job in sorted(jobs, key=lambda job: job.name)]
     formats = " and ".join(sorted({table.format for table in tables}, reverse=True))
     dates = {table.begins if level == 1 else table.probation_ends for table in tables}
     probations = {table.probation_days for table in tables}
@@ -181,7 +109,6 @@ def variables(
         "mixed": len({table.format for table in tables}) > 1,
         "moved": any(table.moves for table in tables),
         "prefix": f"[Hive to {formats} migration]",
-        # What all tables have in common, or nothing.
         "date": dates.pop() if len(dates) == 1 else "",
         "probation_days": probations.pop() if len(probations) == 1 else None,
         "contact": mail.contact,
@@ -189,19 +116,18 @@ def variables(
     }
 
 
-def line(job: Job, now: datetime) -> Line:
-    """Return what a notification says of a job's table when it is sent."""
+def _table_variables(job: Job, now: datetime) -> SimpleNamespace:
     names = Names.of(job)
-    return Line(
-        name=_called(job.name),
+    return SimpleNamespace(
+        name=_short_name(job.name),
         job=shlex.quote(str(job.name)),
         format=job.target_format.value.capitalize(),
         begins=_day(job.migration_begins or now + timedelta(days=job.initial_gap_days)),
         probation_days=job.probation_gap_days,
         probation_ends=_day(job.probation_ends or now + timedelta(days=job.probation_gap_days)),
-        hive=_called(names.hive),
-        archived=_called(names.archived),
-        target=_called(names.target),
+        hive=_short_name(names.hive),
+        archived=_short_name(names.archived),
+        target=_short_name(names.target),
         moves=names.elsewhere,
         old_name=job.old_name or "",
         old=_OLD_NAMES[job.old_name],
@@ -210,21 +136,21 @@ def line(job: Job, now: datetime) -> Line:
     )
 
 
-def _called(table: TableName) -> str:
-    """Leave out the catalog that is there without being named."""
+def _short_name(table: TableName) -> str:
+    """Return the name without the default catalog."""
     first, *rest = table.parts
     return str(TableName(tuple(rest))) if first == DEFAULT_CATALOG else str(table)
 
 
 def _day(time: datetime) -> str:
-    # Spelled out: 06/12 is read two ways. And not by strftime, which speaks the machine's language.
+    # The month is a word, because 06/12 is ambiguous; strftime would use the machine's language.
     months = "January February March April May June July August September October November December"
     utc = time.astimezone(UTC)
     return f"{utc.day} {months.split()[utc.month - 1]} {utc.year}"
 
 
-def _environment(folders: list[Path], form: str) -> Environment:
-    # A team's templates may lie where others write: they say words, and run nothing.
+def _environment(folders: list[Path], form: str) -> ImmutableSandboxedEnvironment:
+    # Other people may be able to write into the team's folder, so its templates run in a sandbox.
     environment = ImmutableSandboxedEnvironment(
         loader=ChoiceLoader([FileSystemLoader(folder) for folder in folders]),
         autoescape=form == "html",
@@ -232,28 +158,17 @@ def _environment(folders: list[Path], form: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["folded"] = _folded
-    environment.filters["breakable"] = _breakable
+    environment.filters |= {"folded": _folded, "breakable": _breakable}
     return environment
 
 
-def _given(tree: nodes.Template) -> Iterator[str]:
-    """Name what a template imports, sets or makes a macro of; a trial tells whether it's there in time."""
-    for node in tree.find_all((nodes.Import, nodes.FromImport, nodes.Macro, nodes.Name)):
-        match node:
-            case nodes.Import(target=name) | nodes.Macro(name=name) | nodes.Name(name=name, ctx="store"):
-                yield name
-            case nodes.FromImport(names=names):
-                yield from (name if isinstance(name, str) else name[1] for name in names)
-
-
 def _breakable(name: str) -> Markup:
-    """Let a long name break after a dot or an underscore, where the screen is narrow."""
+    """Let a long name break after a dot or an underscore on a narrow screen."""
     return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def _folded(text: str, first: str = "", rest: str = "") -> str:
-    """Fold a paragraph; what is longer than a line stays whole."""
+    """Fold a paragraph; a word that is longer than a line stays whole."""
     return textwrap.fill(
         " ".join(str(text).split()),
         _WIDTH,
@@ -265,51 +180,18 @@ def _folded(text: str, first: str = "", rest: str = "") -> str:
 
 
 @contextmanager
-def _explained(file: Path | None = None) -> Iterator[None]:
-    """Turn what goes wrong in a template into a sentence with its file and line."""
+def _template_errors(file: Path = BUILT_IN) -> Iterator[None]:
+    """Raise errors of a template as a condition with its file and line."""
     try:
         yield
     except TemplateSyntaxError as error:
-        place = f"{file or error.filename or error.name}:{error.lineno}"
+        place = f"{error.filename or error.name}:{error.lineno}"
         raise InputError("NOTIFICATION_TEMPLATE_FAILED", place=place, reason=error.message) from error
     except UnicodeDecodeError as error:
-        raise InputError("NOTIFICATION_TEMPLATE_NOT_UTF8", file=file or OURS, reason=error) from error
+        raise InputError("NOTIFICATION_TEMPLATE_NOT_UTF8", file=file, reason=error) from error
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        # Jinja gives the frames of a template the template's own file and lines.
+        # Jinja gives the stack frames of a template the template's file and lines.
         frames = traceback.extract_tb(error.__traceback__)
-        templates = [frame for frame in frames if frame.filename.endswith(".j2")]
-        place = f"{templates[-1].filename}:{templates[-1].lineno}" if templates else str(file or OURS)
+        places = [f"{frame.filename}:{frame.lineno}" for frame in frames if frame.filename.endswith(".j2")]
+        place = places[-1] if places else str(file)
         raise InputError("NOTIFICATION_TEMPLATE_FAILED", place=place, reason=error) from error
-
-
-_SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def _sample(
-    task_id: int, target: TargetFormat, initial: int, probation: int, old_name: OldName | None = None
-) -> Job:
-    return Job(
-        task_id,
-        DEFAULT_CATALOG,
-        "sales",
-        f"orders_{task_id}",
-        created_at=_SAMPLE_TIME,
-        last_updated_time=_SAMPLE_TIME,
-        target_format=target,
-        initial_gap_days=initial,
-        probation_gap_days=probation,
-        target_schema="lake" if old_name else None,
-        old_name=old_name,
-    )
-
-
-# Between them every branch that a notification can depend on.
-_SAMPLES: tuple[tuple[Job, ...], ...] = (
-    (_sample(1, TargetFormat.ICEBERG, 14, 14),),
-    (_sample(1, TargetFormat.DELTA, 14, 0),),
-    (_sample(1, TargetFormat.DELTA, 7, 14), _sample(2, TargetFormat.DELTA, 7, 14)),
-    (_sample(1, TargetFormat.ICEBERG, 14, 0), _sample(2, TargetFormat.DELTA, 7, 30)),
-    (_sample(1, TargetFormat.ICEBERG, 14, 14, OldName.VIEW),),
-    (_sample(1, TargetFormat.DELTA, 14, 14, OldName.TABLE), _sample(2, TargetFormat.DELTA, 14, 14)),
-    (_sample(1, TargetFormat.DELTA, 14, 14).noted(**{REWRITTEN: {}}), _sample(2, TargetFormat.DELTA, 14, 14)),
-)
