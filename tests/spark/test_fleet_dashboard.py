@@ -47,7 +47,7 @@ def fill(store: Store) -> NotificationRecord:
     """Add a table that is completed, a paused one, and one for each way of being stuck.
 
     Returns:
-        The letter that wasn't sent.
+        The notification that wasn't sent.
     """
     both = ("ann@example.com", "bob@example.com")
     tables = ("done", "half", "paused", "untold", "claimed", "behind", "asked")
@@ -73,9 +73,9 @@ def fill(store: Store) -> NotificationRecord:
     noted = {"letters": {"level": 1, "left": {"<1@x>": None}}}
     change(store, ["untold"], ago(2), **ready, record=noted)
     (untold,) = store.jobs(named([named_table("untold")]))
-    letter = NotificationRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
-    store.record_notifications([letter])
-    return letter
+    notification = NotificationRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
+    store.record_notifications([notification])
+    return notification
 
 
 @soak.only  # tests/unit/test_fleet_dashboard.py reads the queries.
@@ -85,12 +85,12 @@ def test_the_dashboard_says_what_the_command_line_says(
     # Every store keeps the same, and this one in a hundredth of the time.
     small = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
     small.create()
-    letter = fill(small)
+    notification = fill(small)
     store = made(spark, schema)
     store.save_wave(Wave("first", WaveStatus.PAUSED, "3 of 20 tables failed"))
     store.save_wave(Wave("later"))
     put(spark, schema, small.jobs(everything()), small.events())
-    store.record_notifications([letter])
+    store.record_notifications([notification])
     small.close()
     assert store.archive(finished(), NOW) == 1
     figures = read_status(store, NOW)
@@ -122,7 +122,7 @@ def test_the_dashboard_says_what_the_command_line_says(
         "claimed": "worker w claimed it and gives no sign of life",
         "half": "writes are blocked, and no run goes on with it",
         "asked": "asked for, and no run took it up",
-        "untold": "its letter of level 1 was recorded and not sent",
+        "untold": "its notification of level 1 was recorded and not sent",
     }
     assert {row["state"]: row["tables"] for row in rows["states"]} == {
         count.words: count.jobs for count in figures.states if count.jobs

@@ -151,7 +151,7 @@ def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
     assert list(queue.store.archived(everything())) == [job]
 
 
-@soak.only  # Letters in Delta, and how they go out of any queue, have tests of their own.
+@soak.only  # Other tests show notifications in Delta, and their delivery from any queue.
 def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [

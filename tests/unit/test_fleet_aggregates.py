@@ -57,7 +57,7 @@ class Fleet:
     jobs: Sequence[Job]
     archived: Sequence[Job]
     events: Sequence[Event]
-    letters: Sequence[NotificationRecord]
+    notifications: Sequence[NotificationRecord]
 
 
 # Around the instants at which something becomes late, and around midnight.
@@ -182,7 +182,7 @@ def write(connection: Connection, fleet: Fleet) -> None:
             }
             for event in fleet.events
         ],
-        notifications: [to_row(letter) for letter in fleet.letters],
+        notifications: [to_row(record) for record in fleet.notifications],
         waves: [to_row(wave) for wave in WAVES],
     }
     for table in metadata.sorted_tables:
@@ -312,13 +312,13 @@ def _pauses(fleet: Fleet) -> tuple[tuple[str, int], ...]:
 
 
 def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
-    words = "its letter of level {level} was recorded and not sent"
+    words = "its notification of level {level} was recorded and not sent"
     stuck: dict[int, StuckJob] = {}
-    for letter in sorted(fleet.letters, key=lambda letter: letter.recorded_at):
-        if letter.sent_at is None and letter.recorded_at < NOW - DAY:
-            since, level = letter.recorded_at, letter.level
+    for record in sorted(fleet.notifications, key=lambda record: record.recorded_at):
+        if record.sent_at is None and record.recorded_at < NOW - DAY:
+            since, level = record.recorded_at, record.level
             for job in fleet.jobs:
-                if job.task_id in letter.task_ids and letter.message_id in job.record["letters"]["left"]:
+                if job.task_id in record.task_ids and record.message_id in job.record["letters"]["left"]:
                     late = StuckJob(job.task_id, since, Trouble.NOTIFICATION_NOT_SENT, words, level)
                     if _is_to_be_told(job):
                         stuck.setdefault(job.task_id, late)

@@ -318,7 +318,7 @@ def test_accident_at_any_call_drops_no_notification(new_scenario: Callable[[], S
         scenario.check()
         if not scenario.had_accident:
             break
-    # Claim, note, record, three notifications, remember, settle: each came, and some look-ups.
+    # Claim, note, record, three notifications, remember, settle: each was called, with some reads.
     assert at > 8
 
 

@@ -46,7 +46,7 @@ def templates() -> Templates:
 
 
 class Page(HTMLParser):
-    """What a reader sees of a page, and whether its elements are closed in order."""
+    """The words and links of a page; requires that its elements are closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -298,8 +298,10 @@ def test_a_notification_that_no_run_would_send_makes_nothing_stuck(
     fleet.ready("a", days_ago(5))
     noted = {"letters": {"level": 1, "left": {"<1@x>": None}}}
     fleet.change("a", days_ago(3), record=noted)
-    letter = NotificationRecord("<1@x>", 1, (fleet.job("a").task_id,), ("ann@example.com",), days_ago(2))
-    store.record_notifications([letter])
+    notification = NotificationRecord(
+        "<1@x>", 1, (fleet.job("a").task_id,), ("ann@example.com",), days_ago(2)
+    )
+    store.record_notifications([notification])
     assert len(read_status(store, NOW).stuck) == 1
     fleet.change("a", days_ago(1), **values)
     assert read_status(store, NOW).stuck == ()
@@ -405,7 +407,7 @@ def test_what_is_due(store: Store) -> None:
     for table, days in (("yesterday", 15), ("today", 14), ("tomorrow", 13), ("next_week", 7)):
         fleet.ready(table, days_ago(30), notified=days_ago(days))
     fleet.ready("untold", days_ago(30))
-    # Its revert isn't done, so that no migration takes it, and no letter is due.
+    # Its revert isn't done, so that no migration takes it, and no notification is due.
     fleet.add("going_back", "untold_back", at=days_ago(40))
     fleet.ready("going_back", days_ago(30), notified=days_ago(15))
     fleet.ready("untold_back", days_ago(30))
@@ -418,7 +420,7 @@ def test_what_is_due(store: Store) -> None:
     due = read_status(store, NOW).due
     assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
     assert (due.archives_overdue, due.archives_today, due.archives_week) == (1, 1, 1)
-    assert due.letters == 1
+    assert due.notifications == 1
 
 
 def test_a_hive_table_is_archived_by_two_modes(store: Store) -> None:
@@ -534,7 +536,7 @@ def test_what_comes_next_is_what_has_an_effect(store: Store) -> None:
     fleet.paused("text", days_ago(3), PauseReason.IS_CSV_TEXT, "it's text")
     fleet.ready("untold", days_ago(4))
     figures = read_status(store, NOW)
-    assert figures.due.letters == 1
+    assert figures.due.notifications == 1
     lines = printed(figures).splitlines()
     assert lines[lines.index("Next:") + 1 :] == [
         "  tableferry fleet resume spark_catalog.sales.text --rewrite",

@@ -5,7 +5,7 @@
 2. A recorded notification that isn't marked sent is sent again: with the recorded Message-ID, to the recorded
    recipients who still wait, about the jobs that have it noted. A crash between sending and marking therefore
    repeats it recognisably.
-3. New notifications go only to recipients of a job whom no recorded one covers.
+3. New notifications go only to the recipients of a job that no recorded one covers.
 4. A job gets its date when all its notifications are sent or refused permanently; the same write removes the
    notes.
 
@@ -153,7 +153,7 @@ class Delivery:
         return True
 
     def send(self, outbox: Outbox, *, dry_run: bool) -> None:
-        """Send the unsent notifications; a real run also renews the claims, and marks what is sent."""
+        """Send the unsent notifications; a real run also renews the claims, and marks them sent."""
         for outgoing in self.unsent:
             if not (dry_run or self._hold()):
                 break
@@ -192,7 +192,7 @@ class Delivery:
         self._save(list(self.held.values()), release=True)
 
     def _draft(self) -> None:
-        """Add notifications for recipients whom the recorded ones don't cover."""
+        """Add notifications for recipients that the recorded ones don't cover."""
         mail = self._settings.mail
         covered = {
             (job.task_id, to)
@@ -246,7 +246,7 @@ class Delivery:
             self._leave_out(outgoing, to, reply)
 
     def _leave_out_doubtful(self) -> None:
-        """Leave out recipients whom the server refuses, unless it refuses all."""
+        """Leave out recipients that the server refuses, unless it refuses all."""
         if self._doubtful and not self.sent and not self._accepted_recently():
             mail = self._settings.mail
             problem = MailServerUnavailable(

@@ -35,7 +35,7 @@ class SendResult:
     Attributes:
         refused: Recipients who are refused permanently.
         denied: Recipients who are refused permanently, unless the refusal concerns the sender.
-        waiting: Recipients to whom the e-mail has to be sent again.
+        waiting: Recipients who need another attempt.
     """
 
     refused: Mapping[str, str] = field(default_factory=dict)

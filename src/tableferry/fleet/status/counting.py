@@ -310,8 +310,8 @@ def _due(waiting: Sequence[CountByWait], waves: Iterable[Wave], today: date) -> 
     ]
     on_probation = (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     second = [group for group in waiting if (group.state, group.desired_state) == on_probation]
-    letters = sum(group.jobs for group in (*first, *second) if group.notified is None)
-    return Due(*_by_day(migrations, today), *_by_day(archives, today), letters)
+    notifications = sum(group.jobs for group in (*first, *second) if group.notified is None)
+    return Due(*_by_day(migrations, today), *_by_day(archives, today), notifications)
 
 
 def _by_day(due: Iterable[tuple[date | None, int]], today: date) -> tuple[int, int, int]:

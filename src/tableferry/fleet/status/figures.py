@@ -45,7 +45,7 @@ PHASES: Mapping[State, Phase] = {
 
 STATE_WORDS: Mapping[State, str] = {
     State.UNDEFINED: "new, not ready yet",
-    State.READY: "waiting for its letter and its day",
+    State.READY: "waiting for its notification and its day",
     State.WRITES_BLOCKED: "writes blocked",
     State.ICEBERG_READY: "copy made",
     State.ICEBERG_PRIMARY: "names swapped",
@@ -253,7 +253,7 @@ class Due:
     """What the calendar asks for: announced jobs by their day, and those on probation by the day of its end.
 
     Days are UTC's, and a week is today and the six days after it. What waits for a wave isn't due.
-    `letters` counts the jobs whose first or second notification may be sent now.
+    `notifications` counts the jobs whose first or second notification may be sent now.
     """
 
     migrations_overdue: int
@@ -262,7 +262,7 @@ class Due:
     archives_overdue: int
     archives_today: int
     archives_week: int
-    letters: int
+    notifications: int
 
 
 @dataclass(frozen=True)
