@@ -25,15 +25,15 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.modes.migrate import migrate
-from tableferry.fleet.modes.preprocess import preprocess
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.modes.migrator import migrate
+from tableferry.fleet.modes.preprocessor import preprocess
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

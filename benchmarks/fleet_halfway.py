@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import Engine, insert, text
 
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.statements import chunks
-from tableferry.fleet.transitions import BACK, FORWARD
 
 TEAMS = 500
 _DAYS = 300

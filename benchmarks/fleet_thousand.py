@@ -34,17 +34,17 @@ sys.path[0] = str(ROOT)
 
 from tests import servers  # noqa: E402
 
-from tableferry.fleet.job import TargetFormat  # noqa: E402
-from tableferry.fleet.modes.migrate import migrate  # noqa: E402
-from tableferry.fleet.modes.preprocess import preprocess  # noqa: E402
+from tableferry.fleet.access.metastore_access import MetastoreAccess  # noqa: E402
+from tableferry.fleet.checks.preflight_run import precheck  # noqa: E402
+from tableferry.fleet.jobs.job import TargetFormat  # noqa: E402
+from tableferry.fleet.modes.migrator import migrate  # noqa: E402
+from tableferry.fleet.modes.preprocessor import preprocess  # noqa: E402
 from tableferry.fleet.modes.worker import Worker  # noqa: E402
-from tableferry.fleet.prechecking import precheck  # noqa: E402
 from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa: E402
 from tableferry.fleet.queue.records import NewJob  # noqa: E402
 from tableferry.fleet.queue.selections import named  # noqa: E402
 from tableferry.fleet.reports import ModeReport  # noqa: E402
 from tableferry.fleet.settings import FleetSettings  # noqa: E402
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess  # noqa: E402
 from tableferry.fleet.warehouse.context import Warehouse  # noqa: E402
 from tableferry.spark import session  # noqa: E402
 from tableferry.spark.tables import TableName  # noqa: E402

@@ -19,9 +19,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.shadow_runs.run import shadow
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow.shadowing import shadow
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 

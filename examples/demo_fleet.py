@@ -30,14 +30,15 @@ from rich.console import Console
 
 from tableferry import report, verify
 from tableferry.errors import TableferryError
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.modes.communicate import communicate
-from tableferry.fleet.modes.migrate import migrate
-from tableferry.fleet.modes.preprocess import preprocess
-from tableferry.fleet.modes.revert import revert
-from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.modes.communicator import communicate
+from tableferry.fleet.modes.migrator import migrate
+from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.reverter import revert
+from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
-from tableferry.fleet.pausing import resumed
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
@@ -46,7 +47,6 @@ from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings, LateFiles, MailSettings
 from tableferry.fleet.status.reading import read_status
 from tableferry.fleet.status.text import as_text
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

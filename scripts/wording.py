@@ -46,7 +46,7 @@ SOURCE, TESTS, PAGES = 7.0, 3.0, 2.0
 _FINISHED_SOURCE = """
 src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/formats src/tableferry/spark
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
-src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicate.py
+src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicator.py
 examples scripts/[!w]*.py
 """
 _FINISHED_TESTS = """

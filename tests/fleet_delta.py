@@ -13,7 +13,7 @@ from tests import soak
 from tests.fleet_queue import Queue
 from tests.spark.tables import schema_folder
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue import delta_tables
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.opening import open_store

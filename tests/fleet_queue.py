@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import delete, func, select
 from tests import conditions, soak
 
-from tableferry.fleet.history import events_of, notifications_of
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.transitions import BACK, FORWARD
+from tableferry.fleet.jobs.waves import Load, Wave, WaveStatus
+from tableferry.fleet.operations.history import events_of, notifications_of
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.loads import loads
@@ -23,8 +25,6 @@ from tableferry.fleet.queue.schema import events, metadata
 from tableferry.fleet.queue.selections import Selection, everything, longest_ago, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.transitions import BACK, FORWARD
-from tableferry.fleet.wave import Load, Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 3, 1, 9, 30, 15, 123457, tzinfo=UTC)

@@ -18,11 +18,11 @@ from tests import quick
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry.errors import TableferryError, first_line
-from tableferry.fleet.modes.migrate import migrate
-from tableferry.fleet.modes.preprocess import preprocess
-from tableferry.fleet.modes.revert import revert
-from tableferry.fleet.modes.shadow import shadow
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.modes.migrator import migrate
+from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.reverter import revert
+from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 from tests.fleet_queue import NOW
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import to_preprocess
 from tableferry.fleet.queue.statements import chunks

@@ -5,7 +5,7 @@ history's flow stays in the plan until `tableferry pipelines finish`, because a 
 """
 
 from pyspark.sql import functions as F
-from tableferry.pipelines import CdcSettings, PipelineFlow, PipelinePlan, PipelineRuntime, cdc_arguments
+from tableferry.pipelines import CdcSettings, PipelinePlan, PipelineRuntime, PlannedFlow, cdc_arguments
 
 
 def define(dp: PipelineRuntime, plan: PipelinePlan) -> None:
@@ -21,11 +21,11 @@ def define(dp: PipelineRuntime, plan: PipelinePlan) -> None:
     dp.define_others(plan)
 
 
-def append(dp: PipelineRuntime, flow: PipelineFlow, view: str) -> None:
+def append(dp: PipelineRuntime, flow: PlannedFlow, view: str) -> None:
     """Append a view's rows: the whole history once, a source's commits as they arrive."""
     decorate = dp.append_flow(
         flow.location,
-        target=flow.target,
+        target=flow.target.plain_sql,
         name=flow.name,
         once=flow.once or None,
         spark_conf=flow.spark_conf or None,
@@ -33,7 +33,7 @@ def append(dp: PipelineRuntime, flow: PipelineFlow, view: str) -> None:
     decorate(lambda: dp.read(view, streamed=flow.streamed))
 
 
-def auto_cdc(dp: PipelineRuntime, flow: PipelineFlow, settings: CdcSettings, view: str) -> None:
+def auto_cdc(dp: PipelineRuntime, flow: PlannedFlow, settings: CdcSettings, view: str) -> None:
     """Apply a view's events with AUTO CDC: those of the history once, those of a feed as they arrive."""
     # The history may lack the columns that the feed's expressions need.
     history = {
@@ -43,11 +43,11 @@ def auto_cdc(dp: PipelineRuntime, flow: PipelineFlow, settings: CdcSettings, vie
     }
     dp.create_auto_cdc_flow(
         flow.location,
-        target=flow.target,
+        target=flow.target.plain_sql,
         name=flow.name,
         source=view,
         keys=list(settings.keys),
         stored_as_scd_type=settings.scd_type,
         once=flow.once or None,
-        **(history if flow.history else cdc_arguments(settings)),
+        **(history if flow.is_initial_copy else cdc_arguments(settings)),
     )

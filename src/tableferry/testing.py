@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tableferry.pipelines.model.steps import (
-    DefineAppend,
-    DefineAutoCdc,
     DefineSnapshots,
     DefineTable,
     DefineView,
     Definition,
+    PlannedFlow,
 )
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -61,13 +60,9 @@ class RecordingEngine:
         """Record a streaming table."""
         self.defined.append(definition)
 
-    def define_append_flow(self, definition: DefineAppend) -> None:
-        """Record an append flow."""
-        self.defined.append(definition)
-
-    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
-        """Record an AUTO CDC flow."""
-        self.defined.append(definition)
+    def define_flow(self, flow: PlannedFlow) -> None:
+        """Record an append flow or an AUTO CDC flow."""
+        self.defined.append(flow)
 
     def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Record the snapshots of a table."""

@@ -19,7 +19,7 @@ from tests.fleet_queue import (  # noqa: F401
 )
 from tests.fleet_worker import LEASE, run
 
-from tableferry.fleet.job import State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.queue.selections import everything, to_preprocess
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.spark.projects import Project
 from tableferry import pipelines
 from tableferry.pipelines import SparkPipeline
 from tableferry.pipelines.engines.port import apply_definitions
-from tableferry.pipelines.model.steps import DefineAppend
+from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.testing import RecordingEngine
 
 if TYPE_CHECKING:
@@ -196,9 +196,7 @@ class DeclarativeMigration:
         """Run an update, and check that it ran exactly the flows of the plan."""
         recorder = RecordingEngine()
         apply_definitions(self.project.plan(pipeline=self.pipeline.kind).targets[0].definitions, recorder)
-        defined = {
-            definition.flow.name for definition in recorder.defined if isinstance(definition, DefineAppend)
-        }
+        defined = {definition.name for definition in recorder.defined if isinstance(definition, PlannedFlow)}
         output = self.pipeline.update(*more)
         assert set(re.findall(r"Flow \S+\.(f_\w+?)__\w+ has COMPLETED", output)) == defined
 

@@ -14,10 +14,10 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.hive_copy.changes import Action, ShadowResult
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.shadow_runs.run import shadow
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow.changes import Action, ShadowResult
-from tableferry.fleet.warehouse.shadow.shadowing import shadow
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 

@@ -11,14 +11,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.jobs.job import Job, TargetFormat
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.close import Marking, close, mark_to_close
-from tableferry.fleet.modes.migrate import migrate
-from tableferry.fleet.modes.preprocess import preprocess
-from tableferry.fleet.modes.revert import revert
-from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.modes.migrator import migrate
+from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.reverter import revert
+from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
-from tableferry.fleet.naming import Names
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named, to_notify
@@ -26,7 +27,6 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse, show_properties
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

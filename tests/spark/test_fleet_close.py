@@ -20,18 +20,18 @@ from tests.spark.test_fleet_late import leave
 from typer.testing import CliRunner
 
 from tableferry import cli
-from tableferry.fleet import job_run
-from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
+from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.steps import DropArchived, Step
+from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.close import look_at_leftovers, unmark_to_close
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import perform
+from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.steps import DropArchived, Step
 from tableferry.fleet.warehouse import removing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.every_version import named_anywhere
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.leftovers import demand_keeps_files
 from tableferry.spark import session
 

@@ -21,14 +21,14 @@ import pytest
 from tests import fleet_sessions, metastore, servers, soak
 from tests.fleet_sessions import Outcome, Process, Task
 
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.pausing import reason, resumed
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.pauses import reason, resumed
+from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.transitions import BACK
 from tableferry.spark.tables import TableName
 
 SCHEMA = "crowd"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests import soak
 from tests.fleet_delta import made, put
 
-from tableferry.fleet.job import PauseReason, State
+from tableferry.fleet.jobs.job import PauseReason, State
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
@@ -18,7 +19,6 @@ from tableferry.fleet.status import labels
 from tableferry.fleet.status.datasets import datasets
 from tableferry.fleet.status.figures import PHASE_WORDS, Phase
 from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:

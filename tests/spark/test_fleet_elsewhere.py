@@ -13,11 +13,11 @@ from tests import rest_catalog, soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, OldName, PauseReason, State, TargetFormat
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import perform
-from tableferry.fleet.steps import CheckFence, Step
+from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.steps import CheckFence, Step
+from tableferry.fleet.modes import job_run
+from tableferry.fleet.modes.performer import perform
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 

@@ -12,12 +12,12 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import Save, perform
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.steps import DropCopy, Step
+from tableferry.fleet.modes import job_run
+from tableferry.fleet.modes.performer import Save, perform
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.steps import DropCopy, Step
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 

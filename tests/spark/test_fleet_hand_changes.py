@@ -13,8 +13,8 @@ from tests import soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import PauseReason, State, TargetFormat
-from tableferry.fleet.pausing import reason, resumed
+from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.pauses import reason, resumed
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.shared_files import warning
 

@@ -23,14 +23,14 @@ from tests.spark.fleets import dynamic_fleet, errors
 from tests.spark.test_fleet_property import DAYS, Death, TableModel, dying_workers
 
 from tableferry.errors import Refused
-from tableferry.fleet.hand_changes import Condition, phase_of
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.pausing import reason, resume_command, resumed
-from tableferry.fleet.plan import target_kind
+from tableferry.fleet.checks.table_conditions import table_conditions
+from tableferry.fleet.jobs.hand_changes import Condition, phase_of
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
+from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.warehouse import existing
-from tableferry.fleet.warehouse.table_conditions import table_conditions
 from tableferry.spark.tables import TableName
 
 Row = tuple[int, int, str | None]

@@ -20,21 +20,21 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
-from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.modes.shadow import shadow
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import Save, perform
+from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
+from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_copy.target import read_target
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.steps import CheckSuspended, Rename, Step
+from tableferry.fleet.late_files import file_record, settlement
+from tableferry.fleet.modes import job_run
+from tableferry.fleet.modes.performer import Save, perform
+from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
-from tableferry.fleet.steps import CheckSuspended, Rename, Step
 from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
-from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.late import record, settling
-from tableferry.fleet.warehouse.shadow.marks import SWEEP
-from tableferry.fleet.warehouse.shadow.target import read_target
+from tableferry.fleet.warehouse.progress_properties import SWEEP
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -206,7 +206,7 @@ def test_a_table_without_a_record_is_said_to_be_looked_at_by_nobody(
     ours: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours.to_probation("t")
-    ours.spark.sql(f"ALTER TABLE {ours.name('t_hive').sql} UNSET TBLPROPERTIES ('{record.FILES}')")
+    ours.spark.sql(f"ALTER TABLE {ours.name('t_hive').sql} UNSET TBLPROPERTIES ('{file_record.FILES}')")
     leave(tmp_path / "t" / "day=mon", 4)
     assert errors(ours.shadow()) == []
     sentence = ours.job("t").record["late_files_not_looked_for"]
@@ -380,7 +380,7 @@ def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
 def test_a_write_that_goes_on_is_no_late_file(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_PAUSE", 0.0)
+    monkeypatch.setattr(settlement, "_PAUSE", 0.0)
     ours.to_probation("t", form=TargetFormat.DELTA)
     late_files_taken(ours)
     insert(ours, 4)
@@ -417,7 +417,7 @@ def test_a_write_that_ends_while_the_archive_looks_is_waited_for(
         if len(looks) == 2:
             commit_file(tmp_path / "t", going_on)
 
-    monkeypatch.setattr(f"{settling.__name__}.sleep", end)
+    monkeypatch.setattr(f"{settlement.__name__}.sleep", end)
     ours.clock.turn(days=14)
     assert errors(ours.preprocess()) == []
     assert errors(ours.migrate()) == []

@@ -13,7 +13,7 @@ import pytest
 from tests import fleet_sessions, metastore, servers, soak
 from tests.fleet_sessions import Process
 
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named

@@ -17,8 +17,8 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.test_fleet_late import leave
 from tests.spark.test_fleet_preparing import Copying
 
-from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.warehouse import delta, dropping, far_log, hive, manifests, versions
+from tableferry.fleet.jobs.job import State, TargetFormat
+from tableferry.fleet.warehouse import copy_removal, delta, far_log, hive, manifests, versions
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
@@ -234,7 +234,7 @@ def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bu
     ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
     logged = {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name}
     with conditions.raises("COPY_WRITTEN_AFTER_SYNC", version=1):
-        dropping.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
+        copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
     assert {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name} == logged
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
@@ -250,11 +250,11 @@ def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, w
             raise Death
 
     with pytest.raises(Death):
-        dropping.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
+        copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     # Nobody commits any more, and nobody reads half of it.
     with pytest.raises(SPARK_ERRORS):
         ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
-    dropping.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
+    copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
     assert not any("_delta_log/0" in name for name in lake.names())
     assert ids(ours) == [1, 2, 3]
 
@@ -287,11 +287,11 @@ def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: 
         nonlocal calls
         calls += 1
         if calls == 2:  # It has taken the version, and sleeps before it removes the rest.
-            dropping.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
+            copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
             delta.make(ours.warehouse, source, copy)
 
     with conditions.raises("LOG_REMOVED_BY_ANOTHER_PROCESS"):
-        dropping.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
+        copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3]
 
 
@@ -304,7 +304,7 @@ def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -
             ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
 
     with conditions.raises("COPY_WRITTEN_AFTER_SYNC", version=1):
-        dropping.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
+        copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
 
@@ -333,7 +333,7 @@ def test_whose_claim_is_lost_removes_nothing(ours: Fleet) -> None:
         raise Death
 
     with pytest.raises(Death):
-        dropping.drop_copy(
+        copy_removal.drop_copy(
             Warehouse(ours.spark, ours.warehouse.access, guard=lost), ours.name("t"), copy, DELTA, "0"
         )
     assert ids(ours, "copy") == [1, 2, 3]

@@ -13,8 +13,8 @@ from tests import soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import PauseReason, TargetFormat
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 
 ICEBERG, DELTA = TargetFormat
 

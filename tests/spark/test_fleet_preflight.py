@@ -20,10 +20,10 @@ from tests.spark.tables import tables_in
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.fleet.job import PauseReason, State, TargetFormat
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import FENCE
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.modes.performer import FENCE
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import Preflight
 from tableferry.spark import session

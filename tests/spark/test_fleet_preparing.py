@@ -25,23 +25,23 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tableferry.convert import overlay
 from tableferry.convert.converted_table import write_checkpoint
 from tableferry.convert.perform import write_first_checkpoint
-from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import perform
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.steps import Step, UnblockWrites
+from tableferry.fleet.late_files import file_record
+from tableferry.fleet.late_files.file_record import Record, RecordedFiles
+from tableferry.fleet.modes import job_run
+from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.store import ClaimLost
-from tableferry.fleet.steps import Step, UnblockWrites
+from tableferry.fleet.shadow_runs import trial
 from tableferry.fleet.warehouse import comparing, delta, existing, hive, iceberg
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import ListedFile, TableFiles, list_files, listing
 from tableferry.fleet.warehouse.name_mapping import MAPPING
 from tableferry.fleet.warehouse.prepared import Prepared, members
 from tableferry.fleet.warehouse.preparing import compare_ahead, prepare
-from tableferry.fleet.warehouse.shadow import trying
-from tableferry.fleet.warehouse.shadow.late import record
-from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
@@ -237,7 +237,7 @@ def test_only_what_changed_since_is_compared(
 def test_files_are_recorded_while_people_write(
     ours: Fleet, writers: Writers, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "_MANY", len(DAYS))
+    monkeypatch.setattr(file_record, "_MANY", len(DAYS))
     copying = Copying.of(ours, writers.table, DELTA)
     warehouse, table = copying.warehouse, hive.demand(copying.warehouse, writers.table)
     hive.listed(warehouse, table)
@@ -702,7 +702,7 @@ def test_files_that_are_gone_since_the_session_listed_them_stop_nothing(ours: Fl
     replace_the_first("q.parquet")
     assert errors(ours.preprocess()) == []
     replace_the_first("r.parquet")
-    trying.try_shadow(ours.warehouse, ours.name("t"))
+    trial.try_shadow(ours.warehouse, ours.name("t"))
 
 
 def test_a_column_that_comes_behind_the_comparison_is_not_left_out(ours: Fleet, tmp_path: Path) -> None:
@@ -762,7 +762,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
         ):
             patch.setattr(module, name, hooked(name, getattr(module, name)))
         # It's the same for all of them, and takes its time.
-        patch.setattr(trying, "try_shadow", lambda *_: None)
+        patch.setattr(trial, "try_shadow", lambda *_: None)
         yield
 
 

@@ -20,15 +20,15 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry.errors import Refused
-from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, OldName, PauseReason, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import Save, perform
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.steps import Step
+from tableferry.fleet.modes import job_run
+from tableferry.fleet.modes.performer import Save, perform
 from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.steps import Step
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.partitions import NULL

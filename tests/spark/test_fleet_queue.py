@@ -33,8 +33,8 @@ from tests.mail_server import MailServer
 from tests.spark.tables import schema_folder
 
 from tableferry.errors import ServiceError
-from tableferry.fleet.job import Job, State
-from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.jobs.job import Job, State
+from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.delta_tables import DeltaTables
 from tableferry.fleet.queue.records import NewJob

@@ -14,9 +14,9 @@ from tests import conditions, soak
 from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import State, TargetFormat
+from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.comparing import RowsDiffer

@@ -10,10 +10,10 @@ from pyspark.sql import Row, SparkSession
 from tests import conditions, soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.hive_copy import column_limits
+from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import metastore
-from tableferry.fleet.warehouse.shadow import limits
-from tableferry.fleet.warehouse.shadow.changes import Action
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import declared as declared_type
 
@@ -196,14 +196,14 @@ def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
         "m MAP<VARCHAR(3), ARRAY<ARRAY<SMALLINT>>>, plain ARRAY<STRING>) STORED AS PARQUET"
     )
     a, m, plain = spark.table(f"{schema}.t").schema
-    assert limits.unfit(plain) == ""
+    assert column_limits.unfit(plain) == ""
     rows = """
         (1, array(named_struct('n', 127, 's', 'long', 'string', 'ab')), map('abc', array(array(32767)))),
         (2, array(null, named_struct('n', 128, 's', '', 'string', '')), map('abc', array(null))),
         (3, array(named_struct('n', 1, 's', '', 'string', 'abc')), map('abcd', null)),
         (4, null, map('a', array(null, array(null, -32769))))
     """
-    conditions = ", ".join(f"coalesce({limits.unfit(field)}, false)" for field in (a, m))
+    conditions = ", ".join(f"coalesce({column_limits.unfit(field)}, false)" for field in (a, m))
     found = spark.sql(f"SELECT id, {conditions} FROM VALUES {rows} AS t(id, a, m) ORDER BY id").collect()
     assert [tuple(row)[1:] for row in found] == [(False, False), (True, False), (True, True), (False, True)]
 

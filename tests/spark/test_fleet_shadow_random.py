@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair, literal
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 
 SEEDS = range(soak.SEED, soak.SEED + soak.amount(1, 8))
 PLACES = (("mon", 1), ("tue", 2), ("a/b", 3), (None, 1))

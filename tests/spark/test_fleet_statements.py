@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet
 
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.jobs.job import State, TargetFormat
 
 
 @pytest.fixture

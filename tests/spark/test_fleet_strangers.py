@@ -14,8 +14,8 @@ from tests import conditions, soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import PauseReason, State, TargetFormat
-from tableferry.fleet.prechecking import precheck
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
 from tableferry.fleet.warehouse.leftovers import Leftovers
 from tableferry.fleet.warehouse.prepared import Prepared

@@ -18,19 +18,19 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused
-from tableferry.fleet.job import State, TargetFormat
-from tableferry.fleet.modes.migrate import migrate
-from tableferry.fleet.modes.revert import revert
-from tableferry.fleet.modes.shadow import shadow
-from tableferry.fleet.naming import Names
-from tableferry.fleet.pausing import resumed
-from tableferry.fleet.perform import perform
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import resumed
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.steps import DropCopy
+from tableferry.fleet.modes.migrator import migrate
+from tableferry.fleet.modes.performer import perform
+from tableferry.fleet.modes.reverter import revert
+from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.reports import ModeReport
-from tableferry.fleet.steps import DropCopy
 from tableferry.fleet.warehouse import existing, renaming, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import SOURCE
+from tableferry.fleet.warehouse.hive_table import SOURCE
 
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
 # The guard is the same for both formats; what it guards differs.

@@ -14,7 +14,7 @@ from tests.spark.fleets import Fleet, fleet
 from tests.spark.warehouses import NoAccess
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.moving_views import ViewOptions, move_views
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.view_moves.references import parse

@@ -10,25 +10,25 @@ from pyspark.sql import SparkSession
 from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry.fleet.job import PauseReason, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.access import fence
+from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.warehouse import (
     comparing,
+    copy_removal,
     definitions,
     delta,
-    dropping,
     existing,
     external,
-    fence,
     hive,
     iceberg,
     renaming,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import ineligibility
 from tableferry.spark import catalog, session
 from tableferry.spark.tables import TableName
 
@@ -236,7 +236,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     renaming.rename(warehouse, names.hive, names.main)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
-        dropping.drop_copy(warehouse, names.main, names.copy, form)
+        copy_removal.drop_copy(warehouse, names.main, names.copy, form)
     if managed:
         assert external.set_managed(warehouse, names.main, managed=True)
     assert rows(warehouse, names.main) == before

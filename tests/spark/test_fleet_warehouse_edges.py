@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.access import fence
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
     comparing,
+    copy_removal,
     definitions,
     delta,
-    dropping,
     existing,
     external,
-    fence,
     hive,
     iceberg,
     metastore,
@@ -108,7 +108,7 @@ def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
     spark.sql(f"INSERT INTO {source} PARTITION (k = 3) VALUES (4, 'late')")
     iceberg.make(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
-    dropping.drop_copy(warehouse, source, target, TargetFormat.ICEBERG)
+    copy_removal.drop_copy(warehouse, source, target, TargetFormat.ICEBERG)
     assert contents(warehouse, source).items() >= files.items()
     assert len(rows(warehouse, source)) == len(expected) + 1
 
@@ -146,7 +146,7 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     assert (log / "00000000000000000000.json").read_text() == made
     # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
     log.rename(tmp_path / "t/_tableferry_dropped_log")
-    dropping.drop_copy(warehouse, source, target, TargetFormat.DELTA)
+    copy_removal.drop_copy(warehouse, source, target, TargetFormat.DELTA)
     assert existing.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
     assert not log.exists()
     assert not (tmp_path / "t/_tableferry_dropped_log").exists()

@@ -11,10 +11,10 @@ from tests import soak
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.jobs.job import State, TargetFormat
+from tableferry.fleet.jobs.waves import WaveStatus
+from tableferry.fleet.operations.wave_commands import pause_wave, set_wave, start_wave
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.wave import WaveStatus
-from tableferry.fleet.waving import pause_wave, set_wave, start_wave
 from tableferry.spark import session
 
 ROWS = [(1, "a"), (2, "b")]

@@ -11,7 +11,7 @@ from tests import soak
 from tests.conditions import raises
 from tests.spark.projects import Project
 
-from tableferry.pipelines.model.plan import HISTORY_FLOW
+from tableferry.pipelines.model.flows import HISTORY_FLOW
 from tableferry.pipelines.state import run_once_flows
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

@@ -286,7 +286,7 @@ def test_flow_spec_with_staging_table_writes_each_row_once_to_both(project: Proj
 
     spec({})
     (target,) = project.plan().targets
-    assert [(flow.flow.name, flow.action) for flow in target.flows] == [
+    assert [(flow.name, flow.action) for flow in target.flows] == [
         ("f_src", "wait"),
         ("f_other", "wait"),
         ("f_orders", "wait"),

@@ -15,10 +15,10 @@ from tests.spark.fleets import errors, fleet
 from tests.spark.projects import Project
 
 from tableferry import convert, verify
-from tableferry.fleet import finding
-from tableferry.fleet.adding import Pattern
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.operations import table_search
+from tableferry.fleet.operations.table_requests import Pattern
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.spark import session
@@ -64,9 +64,9 @@ def test_catalog_listing_finds_tables_with_odd_names(my_cat: SparkSession) -> No
     names = {ODD.table, COPY.table}
     for name in names:
         assert name in list_tables(my_cat, ODD.parts[:2], [name])
-    assert set(finding.matching(my_cat, Pattern("my-cat", "my-*", "*"))) == {ODD, COPY}
+    assert set(table_search.matching(my_cat, Pattern("my-cat", "my-*", "*"))) == {ODD, COPY}
     my_cat.sql("CREATE TABLE `my-cat`.`a``b`.t (id int) USING iceberg")
-    assert finding.matching(my_cat, Pattern("my-cat", "a`b", "t")) == [TableName(("my-cat", "a`b", "t"))]
+    assert table_search.matching(my_cat, Pattern("my-cat", "a`b", "t")) == [TableName(("my-cat", "a`b", "t"))]
 
 
 @pytest.fixture

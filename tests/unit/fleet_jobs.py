@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 
 NOW = datetime(2026, 1, 15, 12, tzinfo=UTC)
 

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
@@ -17,7 +18,6 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.status.counting import LISTED
 from tableferry.fleet.status.figures import Day, Figures, PausedTable, Stuck, StuckCount, WaveCount
 from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

@@ -14,7 +14,7 @@ from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import AUTO_LOADER, Migration, Project, ReaderSource, View
 from tableferry.pipelines.model.plan import EngineKind, PlanRequest, TargetPlan
 from tableferry.pipelines.model.reads import list_streamed_reads
-from tableferry.pipelines.model.steps import DefineAppend, RecordStart
+from tableferry.pipelines.model.steps import PlannedFlow, RecordStart
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning.decide import decide
 from tableferry.spark.local_metastore import LocalMetastore
@@ -70,14 +70,14 @@ def test_streaming_engine_on_databricks_starts_auto_loader_by_its_own_options() 
     assert target.refusals == ()
     (begin,) = (step for step in target.steps if isinstance(step, RecordStart))
     assert (begin.migration_start.baselines, begin.migration_start.certainty) == ({}, "assumed")
-    flows = [(step.flow.name, step.start_offset) for step in target.steps if isinstance(step, DefineAppend)]
+    flows = [(step.name, step.start_offset) for step in target.steps if isinstance(step, PlannedFlow)]
     assert (FLOW.name, "") in flows
 
 
 def test_pipeline_on_databricks_declares_auto_loader() -> None:
     target = decided("databricks", auto_loader=True)
     assert target.refusals == ()
-    assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [FLOW.name]
+    assert [step.name for step in target.steps if isinstance(step, PlannedFlow)] == [FLOW.name]
 
 
 @pytest.mark.parametrize("in_runtime", [True, False])

@@ -14,6 +14,7 @@ from tableferry.errors import Finding
 from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, UnknownHandOver
 from tableferry.pipelines.model.flows import (
+    HISTORY_FLOW,
     CdcSettings,
     DataFlow,
     DeltaSource,
@@ -22,24 +23,24 @@ from tableferry.pipelines.model.flows import (
     Migration,
     Project,
     SqlSource,
+    Start,
     Target,
     View,
 )
 from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
-from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, PlanRequest, TargetPlan
+from tableferry.pipelines.model.plan import Plan, PlanRequest, TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.steps import (
     AdoptRenamedState,
     AdoptState,
-    DefineAppend,
     DefineTable,
     DefineView,
+    PlannedFlow,
     RecordStart,
     RemoveMigration,
     RenameFlow,
     ResetTarget,
-    Start,
 )
 from tableferry.pipelines.model.target_state import (
     Baseline,
@@ -143,9 +144,7 @@ def test_first_plan_records_start_copies_and_omits_live_flow() -> None:
     target = plan_target(facts())
     assert target.phase == "new"
     assert target.steps[0] == RecordStart(STARTED)
-    assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == [
-        "f_tableferry_history"
-    ]
+    assert [step.name for step in target.steps if isinstance(step, PlannedFlow)] == ["f_tableferry_history"]
     assert [(wait.table, wait.baseline, wait.current) for wait in target.waits] == [(SOURCE, 5, 5)]
 
 
@@ -244,7 +243,7 @@ def test_take_over_starts_flow_without_copy() -> None:
     handed = HandOver(8, {"source-id": 3}, {"query": 12})
     target = plan_target(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
     assert target.steps[0] == RecordStart(TAKEN)
-    assert [step.flow.name for step in target.steps if isinstance(step, DefineAppend)] == ["f_orders"]
+    assert [step.name for step in target.steps if isinstance(step, PlannedFlow)] == ["f_orders"]
     assert not any(step.create for step in target.steps if isinstance(step, DefineTable))
     older = HandOver(7, {"source-id": 3}, {"query": 11})
     (refusal,) = plan_target(taken_over(hand_overs={ORDERS.key: older}), TAKEN_OVER).refusals
@@ -302,7 +301,7 @@ def test_flow_with_baseline_within_commit_starts_at_offset() -> None:
     handed = HandOver(8, {"source-id": 3}, {"query": 12}, within=part)
     target = plan_target(taken_over(hand_overs={ORDERS.key: handed}), TAKEN_OVER)
     assert str(target.steps[0]).endswith("bronze.orders@3 and a part of 4")
-    (flow,) = (step for step in target.steps if isinstance(step, DefineAppend))
+    (flow,) = (step for step in target.steps if isinstance(step, PlannedFlow))
     (read,) = (step for step in target.steps if isinstance(step, DefineView))
     assert (flow.start_offset, read.starts) == ('{"index":2}', {SOURCE.key: None})
     # After the start the checkpoint has the offset; its first two batches wrote no rows.

@@ -25,14 +25,14 @@ from tests.unit.test_decide import (
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Migration, Target
+from tableferry.pipelines.model.flows import HISTORY_FLOW, CdcSettings, DataFlow, Migration, Target
 from tableferry.pipelines.model.identities import FlowIdentity, TableEvidence, TableIdentity
-from tableferry.pipelines.model.plan import HISTORY_FLOW, TargetPlan
+from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import (
-    DefineAppend,
     DefineTable,
     DefineView,
+    PlannedFlow,
     RecordTableIdentity,
     RenameFlow,
     ResetTarget,
@@ -45,7 +45,7 @@ RAN = Checkpoint(done=True, has_untracked_sources=True, offered=0, committed=0)
 
 
 def list_defined_flows(target: TargetPlan) -> list[tuple[str, bool]]:
-    return [(step.flow.name, step.once) for step in target.steps if isinstance(step, DefineAppend)]
+    return [(step.name, step.once) for step in target.steps if isinstance(step, PlannedFlow)]
 
 
 @pytest.mark.parametrize("engine", ["databricks", "declarative"])

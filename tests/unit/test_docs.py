@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 from tableferry import __version__, cli
 from tableferry.errors import catalogue
-from tableferry.fleet.job import State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 

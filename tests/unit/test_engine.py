@@ -9,7 +9,7 @@ from tests.conditions import check
 from tableferry.pipelines.engines.port import Engine, apply_definitions
 from tableferry.pipelines.engines.streaming.flow_errors import create_flow_error
 from tableferry.pipelines.model.flows import CdcSettings, DeltaSource, Flow, Target, View
-from tableferry.pipelines.model.steps import DefineAppend, DefineAutoCdc, DefineTable, DefineView
+from tableferry.pipelines.model.steps import DefineTable, DefineView, PlannedFlow
 from tableferry.spark.tables import TableName
 from tableferry.testing import RecordingEngine
 
@@ -21,8 +21,10 @@ VIEW = DefineView(
     ORDERS,
     {"bronze.orders": 6},
 )
-ONCE = DefineAppend(Flow("f_once", "append", ORDERS, "v_orders", once=True), ORDERS, 0, once=True)
-STREAMING = DefineAutoCdc(Flow("f_orders", "cdc", ORDERS, "v_orders"), ORDERS, 0, settings=SCD1)
+ONCE = PlannedFlow(
+    Flow("f_once", "append", ORDERS, "v_orders", once=True), TABLE.target, ORDERS, 0, "start", streamed=False
+)
+STREAMING = PlannedFlow(Flow("f_orders", "cdc", ORDERS, "v_orders"), TABLE.target, ORDERS, 0, "continue")
 
 
 def test_engine_receives_each_definition_by_its_method_in_order() -> None:
@@ -37,13 +39,9 @@ def test_engine_receives_each_definition_by_its_method_in_order() -> None:
             calls.append("table")
             super().define_table(definition)
 
-        def define_append_flow(self, definition: DefineAppend) -> None:
-            calls.append("append")
-            super().define_append_flow(definition)
-
-        def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
-            calls.append("cdc")
-            super().define_auto_cdc_flow(definition)
+        def define_flow(self, flow: PlannedFlow) -> None:
+            calls.append("cdc" if flow.cdc else "append")
+            super().define_flow(flow)
 
     recorder = TracingEngine()
     engine: Engine = recorder

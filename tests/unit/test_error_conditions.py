@@ -17,16 +17,16 @@ import pytest
 from tableferry import errors
 from tableferry.errors import Busy, Finding, Problem, Refused, SpecError, TableferryError
 from tableferry.errors.catalogue import Condition, conditions
-from tableferry.fleet.job import PauseReason
+from tableferry.fleet.jobs.job import PauseReason
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tableferry"
 
 PASSED_ON = (
     "errors/__init__.py",
-    "fleet/perform.py",
+    "fleet/modes/performer.py",
     "fleet/reports.py",
-    "fleet/stops.py",
+    "fleet/modes/hand_change_stops.py",
     "pipelines/planning/context.py",
 )
 """Modules that make an error of another error or finding, whose condition it keeps."""

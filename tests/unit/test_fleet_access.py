@@ -13,11 +13,11 @@ from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.access.catalog_access import AccessByCatalog, open_catalog
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.access.unity_catalog import UnityAccess
+from tableferry.fleet.access.users_file import key, read_users
 from tableferry.fleet.warehouse.context import Access
-from tableferry.fleet.warehouse.opening import AccessByCatalog, open_catalog
-from tableferry.fleet.warehouse.unity import UnityAccess
-from tableferry.fleet.warehouse.users_file import key, read_users
 from tableferry.spark.tables import TableName
 
 NO_SPARK = cast(SparkSession, None)

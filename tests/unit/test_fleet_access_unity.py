@@ -17,8 +17,8 @@ from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
 from tableferry.errors import SessionError
-from tableferry.fleet.warehouse import grants
-from tableferry.fleet.warehouse.unity import UnityAccess
+from tableferry.fleet.access import grants
+from tableferry.fleet.access.unity_catalog import UnityAccess
 from tableferry.spark.tables import TableName
 
 NAME = "main.shop.orders"

@@ -16,7 +16,9 @@ from tests import conditions
 from tests.unit.fleet_jobs import job
 
 from tableferry.errors import SpecError
-from tableferry.fleet.adding import (
+from tableferry.fleet.jobs.job import OldName, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.operations.table_requests import (
     Pattern,
     TableRequest,
     expand,
@@ -26,9 +28,7 @@ from tableferry.fleet.adding import (
     read_file,
     without_made,
 )
-from tableferry.fleet.finding import asked
-from tableferry.fleet.job import OldName, State, TargetFormat
-from tableferry.fleet.naming import Names
+from tableferry.fleet.operations.table_search import asked
 from tableferry.fleet.queue.records import NewJob
 from tableferry.spark.tables import TableName
 

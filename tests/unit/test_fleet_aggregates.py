@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Table, delete, insert
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.aggregates import (
     Aggregates,
     CountByAge,
@@ -33,7 +34,6 @@ from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob
 from tableferry.fleet.reports import Run
 from tableferry.fleet.status.counting import LISTED, figures
 from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.wave import Wave, WaveStatus
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LEASE = timedelta(hours=1)

@@ -14,18 +14,10 @@ import pytest
 from tests.unit.fleet_jobs import NOW
 
 from tableferry.errors import Refused
-from tableferry.fleet import job_run
-from tableferry.fleet.job import Job, OldName, State, TargetFormat
-from tableferry.fleet.job_run import JobRun, run_job
-from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import WrittenSince
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import (
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckFence,
     CopyDefinition,
@@ -38,7 +30,15 @@ from tableferry.fleet.steps import (
     UnblockWrites,
     Verify,
 )
-from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.jobs.transitions import FORWARD
+from tableferry.fleet.modes import job_run
+from tableferry.fleet.modes.job_run import JobRun, run_job
+from tableferry.fleet.modes.performer import WrittenSince
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing, old_name, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName

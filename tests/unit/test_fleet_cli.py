@@ -20,14 +20,14 @@ from typer.testing import CliRunner, Result
 from tableferry import cli, fleet
 from tableferry.cli.fleet_options import OpenFleet, redact_password
 from tableferry.cli.fleet_reports import next_step_lines
-from tableferry.fleet.job import Job, OldName, PauseReason, State
+from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.view_moves.reports import ViewReport, ViewsReport
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 ROOT = Path(__file__).parents[2]

@@ -18,25 +18,25 @@ from tests.unit.fleet_jobs import job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.fleet import perform
 from tableferry.fleet.closing import closing_steps, marked, unmarked
-from tableferry.fleet.job import CLOSED, CLOSING, Job, OldName, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job, OldName, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.steps import NoteLeftovers
+from tableferry.fleet.late_files.file_record import FILES, Record, RecordedFiles
+from tableferry.fleet.modes import performer
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
-from tableferry.fleet.modes.revert import _reverting
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.modes.reverter import _reverting
+from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.selecting import select_archived
-from tableferry.fleet.steps import NoteLeftovers
 from tableferry.fleet.warehouse import leftovers, removing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import Entry
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.leftovers import Left, Leftovers
-from tableferry.fleet.warehouse.shadow.late.record import FILES, Record, RecordedFiles
-from tableferry.fleet.warehouse.shadow.marks import ROOT
+from tableferry.fleet.warehouse.progress_properties import ROOT
 
 NOW = fleets.NOW
 DAY = timedelta(days=1)
@@ -271,7 +271,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
     saved: list[Job] = []
     found = replace(BEGUN, outside=("file:/w/other",))
     archived_is(there, properties, monkeypatch)
-    monkeypatch.setattr(perform, "track_jobs", lambda *_: nullcontext())
+    monkeypatch.setattr(performer, "track_jobs", lambda *_: nullcontext())
     monkeypatch.setattr(leftovers, "find", lambda *_: found)
     monkeypatch.setattr(leftovers, "demand_unneeded", lambda *_: None)
     nothing: Any = None
@@ -283,11 +283,11 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
         return job
 
     if same:
-        perform.perform(step, begun, Warehouse(nothing, nothing), note)
+        performer.perform(step, begun, Warehouse(nothing, nothing), note)
         assert [job.record[CLOSING] for job in saved] == [found.note()]
     else:
         with conditions.raises("ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=ARCHIVED):
-            perform.perform(step, begun, Warehouse(nothing, nothing), note)
+            performer.perform(step, begun, Warehouse(nothing, nothing), note)
         assert saved == []
 
 

@@ -18,12 +18,12 @@ from tests.mail_server import MailServer
 from tests.unit.fleets import opened
 
 from tableferry.cli.fleet_reports import notification_lines
-from tableferry.fleet.history import notifications_of
-from tableferry.fleet.job import Job, PauseReason, State, TargetFormat
-from tableferry.fleet.modes import communicate as communicating
-from tableferry.fleet.modes.communicate import CommunicateReport, communicate
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.modes import communicator as communicating
+from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.notifications.readers import refused_recipients
 from tableferry.fleet.notifications.smtp import SendResult
+from tableferry.fleet.operations.history import notifications_of
 from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_migrate
 from tableferry.fleet.queue.store import Store

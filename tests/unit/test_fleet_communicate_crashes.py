@@ -17,9 +17,9 @@ from tests.fleet_queue import emptied
 from tests.mail_server import MailServer
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, State
-from tableferry.fleet.modes import communicate as mode
-from tableferry.fleet.modes.communicate import communicate
+from tableferry.fleet.jobs.job import Job, State
+from tableferry.fleet.modes import communicator as mode
+from tableferry.fleet.modes.communicator import communicate
 from tableferry.fleet.notifications.smtp import Outbox, SendResult, SmtpOutbox
 from tableferry.fleet.notifications.texts import Templates
 from tableferry.fleet.queue.opening import open_store

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tableferry import verify
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, comparing, delta, iceberg, manifests, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Appended
-from tableferry.fleet.warehouse.eligibility import MADE_OF, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_table import MADE_OF, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, Prepared
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tableferry.fleet.warehouse.eligibility import HiveColumn, iceberg_ids
 from tableferry.fleet.warehouse.file_columns import (
     FileColumn,
     avro_columns,
@@ -16,6 +15,7 @@ from tableferry.fleet.warehouse.file_columns import (
     read_by_avro,
     read_by_orc,
 )
+from tableferry.fleet.warehouse.hive_table import HiveColumn, iceberg_ids
 from tableferry.fleet.warehouse.name_mapping import mapping_of, with_avro_names
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.fleet.job import State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
 from tableferry.fleet.status.figures import Forecast, Span
 from tableferry.fleet.status.forecast import forecast, paces

@@ -13,8 +13,16 @@ import pytest
 from tests import conditions
 from tests.unit.fleet_jobs import job
 
-from tableferry.fleet.hand_changes import Acceptance, Condition, Phase, find_hand_change, phase_of, rows_lost
-from tableferry.fleet.job import (
+from tableferry.fleet.checks.table_conditions import rename_statements, table_conditions
+from tableferry.fleet.jobs.hand_changes import (
+    Acceptance,
+    Condition,
+    Phase,
+    find_hand_change,
+    phase_of,
+    rows_lost,
+)
+from tableferry.fleet.jobs.job import (
     CHECKED,
     FOUND,
     LONGEST_REASON,
@@ -25,17 +33,16 @@ from tableferry.fleet.job import (
     State,
     TargetFormat,
 )
-from tableferry.fleet.modes.revert import _reverting
-from tableferry.fleet.naming import Names
-from tableferry.fleet.next_action import next_action
-from tableferry.fleet.pausing import resume_command
-from tableferry.fleet.plan import Kind, plan
-from tableferry.fleet.steps import Rename, RestoreEntry, Shadow
-from tableferry.fleet.transitions import BACK
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.next_action import next_action
+from tableferry.fleet.jobs.pauses import resume_command
+from tableferry.fleet.jobs.plan import Kind, plan
+from tableferry.fleet.jobs.steps import Rename, RestoreEntry, Shadow
+from tableferry.fleet.jobs.transitions import BACK
+from tableferry.fleet.modes.reverter import _reverting
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry
-from tableferry.fleet.warehouse.table_conditions import rename_statements, table_conditions
 
 C, R = Condition, PauseReason
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "tables-changed-by-hand.md"

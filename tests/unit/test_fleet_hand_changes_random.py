@@ -21,21 +21,12 @@ from tests import soak
 from tests.unit import fleets
 
 from tableferry.errors import Refused, TableError
-from tableferry.fleet import job_run, stops
-from tableferry.fleet.hand_changes import Phase, phase_of
-from tableferry.fleet.job import CHECKED, Job, PauseReason, State, TargetFormat
-from tableferry.fleet.job_run import JobRun, run_job
-from tableferry.fleet.modes import shadow as shadow_mode
-from tableferry.fleet.modes.revert import revert
-from tableferry.fleet.modes.shadow import shadow
-from tableferry.fleet.modes.worker import Worker
-from tableferry.fleet.naming import Names
-from tableferry.fleet.pausing import reason, resume_command, resumed
-from tableferry.fleet.plan import Kind, target_kind
-from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import Store
-from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.steps import (
+from tableferry.fleet.jobs.hand_changes import Phase, phase_of
+from tableferry.fleet.jobs.job import CHECKED, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
+from tableferry.fleet.jobs.plan import Kind, target_kind
+from tableferry.fleet.jobs.steps import (
     AdoptTable,
     BlockWrites,
     CopyAccess,
@@ -49,7 +40,16 @@ from tableferry.fleet.steps import (
     UnblockWrites,
     VerifyShadow,
 )
-from tableferry.fleet.transitions import FORWARD
+from tableferry.fleet.jobs.transitions import FORWARD
+from tableferry.fleet.modes import hand_change_stops, job_run
+from tableferry.fleet.modes import shadower as shadow_mode
+from tableferry.fleet.modes.job_run import JobRun, run_job
+from tableferry.fleet.modes.reverter import revert
+from tableferry.fleet.modes.shadower import shadow
+from tableferry.fleet.modes.worker import Worker
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry
@@ -363,8 +363,8 @@ def world(form: TargetFormat) -> Iterator[World]:
         }
         for name in ("job_tables", "kinds", "entries"):
             patch.setattr(existing, name, getattr(made, name))
-        patch.setattr(stops, "has_lost_metadata", made.has_lost_metadata)
-        patch.setattr(stops, "rename_statements", made.rename_statements)
+        patch.setattr(hand_change_stops, "has_lost_metadata", made.has_lost_metadata)
+        patch.setattr(hand_change_stops, "rename_statements", made.rename_statements)
         for module in (job_run, shadow_mode):
             patch.setattr(module, "perform", made.perform)
         yield made

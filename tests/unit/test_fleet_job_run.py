@@ -17,20 +17,12 @@ from tests import conditions
 from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, ServiceError, StateError, TableError
-from tableferry.fleet import job_run, perform
-from tableferry.fleet.job import FAILURES, MOVED, RIGHTS, Job, OldName, State, TargetFormat
-from tableferry.fleet.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported, run_job
-from tableferry.fleet.modes.gate import Gate
-from tableferry.fleet.modes.migrate import begin_or_go_on
-from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import NOT_LOOKED
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.reports import JobReport
-from tableferry.fleet.steps import (
+from tableferry.fleet.access import fence
+from tableferry.fleet.hive_copy.changes import ShadowResult
+from tableferry.fleet.jobs.job import FAILURES, MOVED, RIGHTS, Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,
     CheckViews,
@@ -41,10 +33,19 @@ from tableferry.fleet.steps import (
     WarnOfSharedFiles,
     WriteCheckpoint,
 )
-from tableferry.fleet.transitions import FORWARD, Action
-from tableferry.fleet.warehouse import existing, fence, versions
+from tableferry.fleet.jobs.transitions import FORWARD, Action
+from tableferry.fleet.modes import job_run, performer
+from tableferry.fleet.modes.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported, run_job
+from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.performer import NOT_LOOKED
+from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything
+from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.reports import JobReport
+from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shadow.changes import ShadowResult
 from tableferry.heartbeat import beat, heartbeat
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -264,7 +265,7 @@ def test_a_job_whose_late_files_cannot_be_known_says_so(
     names = Names.of(job)
     step = CheckLate(names.main, names.hive, job.target_format)
     looked = [False, True]
-    monkeypatch.setattr("tableferry.fleet.perform.check", lambda *given, **how: looked.pop(0))
+    monkeypatch.setattr("tableferry.fleet.modes.performer.check", lambda *given, **how: looked.pop(0))
     run.perform(step)
     [_, sentence] = run.did
     assert sentence.startswith(f"files that came late aren't looked for: {names.hive} has no record")
@@ -351,15 +352,15 @@ def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A Hive copy may be the last one that has the rows."""
-    monkeypatch.setattr(perform, "shadow", lambda *given, **how: pytest.fail("it is copied"))
-    monkeypatch.setattr(perform, "track_jobs", lambda *given: nullcontext())
+    monkeypatch.setattr(performer, "shadow", lambda *given, **how: pytest.fail("it is copied"))
+    monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.OTHER})
     monkeypatch.setattr(existing, "qualified", lambda _, name: name)
     nothing: Any = None
     step = Shadow(ORDERS, Names.of(job()).hive, TargetFormat.ICEBERG)
     statement = re.compile(r"'tableferry\.source' = 'sales\.orders'")
     with conditions.raises("NEW_TABLE_OF_OTHER_SOURCE", table=ORDERS, statement=statement):
-        perform.perform(step, job(), Warehouse(nothing, nothing), nothing)
+        performer.perform(step, job(), Warehouse(nothing, nothing), nothing)
 
 
 def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,16 +371,16 @@ def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.M
         shadowed.append(given)
         return ShadowResult("8", (), (), "", "", ())
 
-    monkeypatch.setattr(perform, "shadow", shadow)
-    monkeypatch.setattr(perform, "track_jobs", lambda *given: nullcontext())
+    monkeypatch.setattr(performer, "shadow", shadow)
+    monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {})
     monkeypatch.setattr(versions, "current", lambda *_: next(versions_now))
     nothing: Any = None
     names, ready = Names.of(job()), job(state=State.ICEBERG_READY, shadow_watermark="7")
     step = ShadowWritten(names.copy, names.main, TargetFormat.ICEBERG)
-    assert perform.perform(step, ready, Warehouse(nothing, nothing), nothing) == ready
+    assert performer.perform(step, ready, Warehouse(nothing, nothing), nothing) == ready
     assert shadowed == []
-    assert perform.perform(step, ready, Warehouse(nothing, nothing), nothing).shadow_watermark == "8"
+    assert performer.perform(step, ready, Warehouse(nothing, nothing), nothing).shadow_watermark == "8"
     assert len(shadowed) == 1
 
 
@@ -388,15 +389,15 @@ def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
 ) -> None:
     runs = iter([("s3://lake/t_sync/v1-a",), ("s3://lake/t_sync/v2-b", "s3://lake/t_sync/v1-a"), ()])
     monkeypatch.setattr(
-        perform, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
+        performer, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
     )
-    monkeypatch.setattr(perform, "track_jobs", lambda *given: nullcontext())
+    monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
     nothing: Any = None
     step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)
     noted = job()
     for _ in range(3):
-        noted = perform.perform(step, noted, Warehouse(nothing, nothing), nothing)
+        noted = performer.perform(step, noted, Warehouse(nothing, nothing), nothing)
     assert noted.record["left_directories"] == ["s3://lake/t_sync/v1-a", "s3://lake/t_sync/v2-b"]
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.late_files import settlement, suspended_runs
+from tableferry.fleet.late_files.classification import Evidence, Findings, basename, classify, run_of
+from tableferry.fleet.late_files.file_record import Record, RecordedFiles
+from tableferry.fleet.late_files.settlement import _found, _is_accepted
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
-from tableferry.fleet.warehouse.shadow.late import settling, suspended
-from tableferry.fleet.warehouse.shadow.late.classify import Evidence, Findings, basename, classify, run_of
-from tableferry.fleet.warehouse.shadow.late.record import Record, RecordedFiles
-from tableferry.fleet.warehouse.shadow.late.settling import _found, _is_accepted
-from tableferry.fleet.warehouse.shadow.marks import FOLDER as FOLDER_KEY
-from tableferry.fleet.warehouse.shadow.marks import RUNS, TARGET, Marks
+from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.progress_properties import FOLDER as FOLDER_KEY
+from tableferry.fleet.warehouse.progress_properties import RUNS, TARGET, Marks
 from tableferry.spark.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
@@ -220,14 +220,16 @@ def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
     record = Record(nothing, FOLDER, ROOT)
     recorded = RecordedFiles(frozenset(known), frozenset())
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
-    monkeypatch.setattr(suspended, "listing", lambda warehouse, table, partitions: Listing(READS, (), ()))
+    monkeypatch.setattr(
+        suspended_runs, "listing", lambda warehouse, table, partitions: Listing(READS, (), ())
+    )
     monkeypatch.setattr(Record, "of", lambda warehouse, properties: record)
     monkeypatch.setattr(Record, "is_there", lambda record: True)
     monkeypatch.setattr(Record, "files", lambda record: recorded)
-    assert suspended.suspended(nothing, NAME) == suspended_files
+    assert suspended_runs.suspended(nothing, NAME) == suspended_files
     if suspended_files:
         with conditions.raises("ROWS_READ_TWICE", table=NAME, files=re.compile("89abcdef-0")):
-            suspended.demand_none(nothing, NAME)
+            suspended_runs.demand_none(nothing, NAME)
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -249,7 +251,7 @@ def test_what_a_suspended_run_added_to_a_directory_of_another_name_is_rewritten(
         file(f"{directory}/{name}")
         for directory in ("file:/elsewhere/k=9", "k=1", f"{FOLDER}/n7-aaaaaaaa/k=2", "k=2")
     ]
-    in_use = settling._in_use(copy, record, Marks(None, "", FOLDER), unfinished)
+    in_use = settlement._in_use(copy, record, Marks(None, "", FOLDER), unfinished)
     assert in_use == ({one, two, three} if odd else {one, two})
 
 
@@ -271,17 +273,17 @@ def test_a_table_that_is_always_being_written_to_is_waited_for_no_longer_than_ne
 
     record = SimpleNamespace(is_there=lambda: True, root=ROOT)
     monkeypatch.setattr(Record, "of", lambda *_: record)
-    monkeypatch.setattr(settling, "_look", look)
-    monkeypatch.setattr(settling, "read_target", lambda *_: None)
+    monkeypatch.setattr(settlement, "_look", look)
+    monkeypatch.setattr(settlement, "read_target", lambda *_: None)
     slept: list[float] = []
-    monkeypatch.setattr(settling, "sleep", slept.append)
+    monkeypatch.setattr(settlement, "sleep", slept.append)
     copy: Any = SimpleNamespace(warehouse=SimpleNamespace(late_files=LateFiles.PAUSE), properties={})
     target: Any = SimpleNamespace(shared=ROOT)
 
-    def settle() -> settling.Settled:
+    def settle() -> settlement.Settled:
         name = TableName(("c", "s", "t"))
         marks = Marks(None, "", FOLDER)
-        return settling.settle(copy, target, name, TargetFormat.DELTA, marks, decide=True)
+        return settlement.settle(copy, target, name, TargetFormat.DELTA, marks, decide=True)
 
     if committed:
         assert settle().taken == ()
@@ -299,8 +301,8 @@ def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
     taken: list[Any] = []
     record = SimpleNamespace(is_there=lambda: True, root=ROOT, odd=False)
     monkeypatch.setattr(Record, "of", lambda *_: record)
-    monkeypatch.setattr(settling, "_look", lambda *_: Findings(late=(file("000000_0"),)))
-    monkeypatch.setattr(settling, "take", lambda *given: taken.append(given))
+    monkeypatch.setattr(settlement, "_look", lambda *_: Findings(late=(file("000000_0"),)))
+    monkeypatch.setattr(settlement, "take", lambda *given: taken.append(given))
     columns = {"id": "int"}
     copy: Any = SimpleNamespace(
         warehouse=SimpleNamespace(late_files=LateFiles.TAKE),
@@ -316,17 +318,17 @@ def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
     marks = Marks(None, "", FOLDER)
     if renamed:
         with conditions.raises("LATE_FILES_NOT_TAKEABLE", table=NAME):
-            settling.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
+            settlement.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
     else:
-        settling.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
+        settlement.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
     assert len(taken) == (not renamed)
 
 
 def test_a_person_is_asked_once_about_a_file_that_is_gone() -> None:
     added: list[tuple[set[ListedFile], bool]] = []
     record: Any = SimpleNamespace(add=lambda files, settled=False: added.append((set(files), settled)))
-    settling.Settled(taken=(NEW,), asked=(NEW, OLD), record=record).finish()
+    settlement.Settled(taken=(NEW,), asked=(NEW, OLD), record=record).finish()
     assert added == [({NEW}, False), ({OLD}, True)]
     added.clear()
-    settling.Settled(taken=(NEW,), asked=(NEW,), record=record).finish()
+    settlement.Settled(taken=(NEW,), asked=(NEW,), record=record).finish()
     assert added == [({NEW}, False)]

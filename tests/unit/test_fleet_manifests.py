@@ -15,10 +15,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, NestedField
 from tests import conditions
 
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.data_files import Change, Leaf, Leaves, entries_of, samples_of, values_of
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.manifest_file import Entry, Value, data_file
 from tableferry.formats.hive.partitions import NULL, CatalogPartition
 from tableferry.formats.parquet.iceberg_metrics import read_end

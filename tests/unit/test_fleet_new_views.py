@@ -10,8 +10,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StringType, StructType
 from tests import conditions
 
+from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.view_moves.planning import ViewMove
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.new_views import _view, check, read
 from tableferry.spark.tables import TableName

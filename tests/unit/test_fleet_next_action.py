@@ -12,11 +12,11 @@ import pytest
 from tests import conditions
 from tests.unit.fleet_jobs import NOW, job
 
-from tableferry.fleet.job import REWRITABLE, RIGHTS, Job, PauseReason, State
-from tableferry.fleet.next_action import NextAction, next_action
-from tableferry.fleet.pausing import left_as, reason, remedy, remedy_of, resumed
-from tableferry.fleet.transitions import BACK, FORWARD
-from tableferry.fleet.wave import Wave, WaveStatus
+from tableferry.fleet.jobs.job import REWRITABLE, RIGHTS, Job, PauseReason, State
+from tableferry.fleet.jobs.next_action import NextAction, next_action
+from tableferry.fleet.jobs.pauses import left_as, reason, remedy, remedy_of, resumed
+from tableferry.fleet.jobs.transitions import BACK, FORWARD
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 
 S = State
 RESTING: dict[str, Any] = {

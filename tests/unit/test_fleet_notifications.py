@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.notifications.addresses import LeftOut, address, recipients_of
 from tableferry.fleet.notifications.drafts import audience, draft, is_needed, level, with_date
 from tableferry.fleet.notifications.emails import POLICY, build_email

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.job import REWRITTEN, Job, TargetFormat
+from tableferry.fleet.jobs.job import REWRITTEN, Job, TargetFormat
 from tableferry.fleet.notifications.drafts import Audience
 from tableferry.fleet.notifications.texts import BUILT_IN, Templates
 from tableferry.fleet.settings import MailSettings

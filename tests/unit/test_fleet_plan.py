@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.fleet.job import REWRITTEN, RIGHTS, Job, OldName, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind, next_transition, plan, target_kind
-from tableferry.fleet.steps import (
+from tableferry.fleet.jobs.job import REWRITTEN, RIGHTS, Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind, next_transition, plan, target_kind
+from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,
     CheckSuspended,
@@ -37,7 +37,7 @@ from tableferry.fleet.steps import (
     VerifyRewritten,
     VerifyShadow,
 )
-from tableferry.fleet.transitions import BACK, FORWARD, REVERT_TO
+from tableferry.fleet.jobs.transitions import BACK, FORWARD, REVERT_TO
 from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

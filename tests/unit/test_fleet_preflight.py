@@ -20,11 +20,16 @@ from tests.unit.fleet_jobs import job
 
 from tableferry.cli.command import as_json
 from tableferry.errors import Paused, Refused, StateError, TableError
-from tableferry.fleet import prechecking
-from tableferry.fleet.job import MOVED, REWRITTEN, Job, PauseReason, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind, plan
-from tableferry.fleet.prechecking import blocked_seconds, rewrite_seconds
+from tableferry.fleet.checks import preflight as preflight_module
+from tableferry.fleet.checks import preflight_run
+from tableferry.fleet.checks.preflight import first_finding
+from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
+from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
+from tableferry.fleet.hive_copy.table import scratch_name
+from tableferry.fleet.jobs.job import MOVED, REWRITTEN, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind, plan
+from tableferry.fleet.jobs.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import PauseFinding, Preflight
@@ -37,16 +42,11 @@ from tableferry.fleet.status.preflight import (
     preflight_lines,
     preflight_page,
 )
-from tableferry.fleet.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
-from tableferry.fleet.warehouse import existing, hive, metastore, neighbours
-from tableferry.fleet.warehouse import preflight as preflight_module
+from tableferry.fleet.warehouse import existing, hive, metastore, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.files import ListedFile, Listing
-from tableferry.fleet.warehouse.neighbours import DirectoryIndex, Neighbourhood
-from tableferry.fleet.warehouse.preflight import first_finding
-from tableferry.fleet.warehouse.preflight_findings import PreflightFacts, findings, remarks
-from tableferry.fleet.warehouse.shadow.hive_copy import scratch_name
+from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
+from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, Neighbourhood
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import CatalogTable, TableName
@@ -209,7 +209,7 @@ def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPat
             raise TableError("secret can't be listed")
         return tables
 
-    monkeypatch.setattr(neighbours, "list_tables", list_tables)
+    monkeypatch.setattr(shared_directories, "list_tables", list_tables)
     clock = iter((0.0, 600.0, 600.0, 601.0, 601.0))
     neighbourhood = Neighbourhood(lambda: next(clock))
     assert neighbourhood.around(session, NAME, ROOT) == ()
@@ -232,7 +232,7 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
     def list_tables(spark: object, schema: Sequence[str]) -> dict[str, CatalogTable]:
         return {key: CatalogTable(name, "hive", "external", ROOT, None) for key, name in tables.items()}
 
-    monkeypatch.setattr(neighbours, "list_tables", list_tables)
+    monkeypatch.setattr(shared_directories, "list_tables", list_tables)
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
     monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
     found_kinds = {NAME: Kind.HIVE, own: Kind.DELTA}
@@ -274,7 +274,7 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
     # By which a worker that sleeps was trying to write.
     tries = scratch_name(NAME)
     tables[tries.table] = CatalogTable(tries, "hive", "external", f"{ROOT}_sync/try-1", None)
-    monkeypatch.setattr(neighbours, "list_tables", lambda *_: tables)
+    monkeypatch.setattr(shared_directories, "list_tables", lambda *_: tables)
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: TABLE)
     monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
     monkeypatch.setattr(existing, "job_tables", lambda *_: {NAME: Kind.HIVE})
@@ -295,7 +295,7 @@ def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: 
     other = CatalogTable(OTHER, "hive", "external", "file:/elsewhere", None)
     tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None), "copies": other}
     partitions = [INSIDE, OUTSIDE]
-    monkeypatch.setattr(neighbours, "list_tables", lambda *_: tables)
+    monkeypatch.setattr(shared_directories, "list_tables", lambda *_: tables)
     monkeypatch.setattr(hive, "facts", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: partitions)
     monkeypatch.setattr(preflight_module, "listing", lambda *_: Listing((FILE,), (), ()))
@@ -476,7 +476,7 @@ def test_a_table_that_cannot_be_looked_at_leaves_the_others(
     monkeypatch.setattr(preflight_module, "preflight", look)
     monkeypatch.setattr(Warehouse, "check_formats", lambda *_: None)
     store = fleets.opened(tmp_path)
-    reports = prechecking.precheck(store, Warehouse(None, None), [NewJob(OTHER), NewJob(NAME)])  # type: ignore[arg-type]
+    reports = preflight_run.precheck(store, Warehouse(None, None), [NewJob(OTHER), NewJob(NAME)])  # type: ignore[arg-type]
     assert [(found.reason, found.text) for found in reports[0].findings] == [(PauseReason.STEP_FAILED, text)]
     assert reports[1].table == NAME
     assert "The table has a step that failed: 1 table" in preflight_page(reports)
@@ -491,7 +491,7 @@ def test_a_forecast_goes_by_the_tables_that_were_moved_last(
 ) -> None:
     store = fleets.opened(tmp_path)
     fleet = fleets.Fleet(store)
-    monkeypatch.setattr(prechecking, "_LATEST", 2)
+    monkeypatch.setattr(preflight_run, "_LATEST", 2)
     times = {"later": 3, "oldest": 9, "latest": 1, "archived": 2}
     fleet.add(*times, at=fleets.days_ago(30))
     for table, days in times.items():
@@ -500,7 +500,7 @@ def test_a_forecast_goes_by_the_tables_that_were_moved_last(
         fleet.migrated(table, fleets.days_ago(days))
     fleet.finished("archived", fleets.days_ago(1))
     assert store.archive(schema.jobs.c.tbl_name == "archived", fleets.NOW) == 1
-    assert [job.tbl_name for job in prechecking._moved_last(store)] == ["archived", "latest"]
+    assert [job.tbl_name for job in preflight_run._moved_last(store)] == ["archived", "latest"]
 
 
 def test_tables_are_counted_by_format() -> None:

@@ -29,7 +29,7 @@ from tests.fleet_queue import (
 from tests.fleet_worker import LEASE, run
 from tests.soak import amount
 
-from tableferry.fleet.job import Job, PauseReason, State
+from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.rows import to_row

@@ -23,7 +23,8 @@ from tests.workspace import FakeWorkspace
 
 from tableferry.errors import InputError, ServiceError
 from tableferry.fleet import queue
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.delta_tables import PROPERTIES, DeltaTables
 from tableferry.fleet.queue.migrating import config, upgrade
 from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store
@@ -31,7 +32,6 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, metadata
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.wave import Wave
 from tableferry.spark.tables import TableName
 
 VERSIONS = VERSION_TABLE

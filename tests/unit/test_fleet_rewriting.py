@@ -13,19 +13,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 from tests import conditions
 
-from tableferry.fleet.job import PauseReason, TargetFormat
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import comparing, hive, neighbours, versions
+from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import comparing, hive, shared_directories, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import (
-    READING,
-    SOURCE,
-    HiveColumn,
-    HiveTable,
-    ineligibility,
-    needs_rewriting,
-)
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import copies, writing
 from tableferry.fleet.warehouse.rewriting.copies import Copy
@@ -284,7 +278,7 @@ def test_files_of_a_table_that_wasnt_dropped_stay_in_whatever_catalog_it_is(
     storage: Any = SimpleNamespace(
         all_names=lambda _: ("data", "metadata"), remove=removed.append, remove_empty=removed.append
     )
-    monkeypatch.setattr(neighbours, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
+    monkeypatch.setattr(shared_directories, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
     monkeypatch.setattr(hive, "layout", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: ())
     monkeypatch.setattr(copies, "storage_of", lambda *_: storage)

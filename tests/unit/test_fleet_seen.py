@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests import conditions
 
 from tableferry.errors import TableError
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, comparing, existing, hive, preparing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
 from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.prepared import Prepared
 from tableferry.fleet.warehouse.rewriting import writing

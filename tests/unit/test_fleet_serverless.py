@@ -13,13 +13,13 @@ from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
 from tableferry import fleet
 from tableferry.cli.fleet_options import OpenFleet
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.modes.migrate import migrate
-from tableferry.fleet.modes.preprocess import preprocess
-from tableferry.fleet.modes.revert import revert
-from tableferry.fleet.modes.shadow import shadow
+from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.modes.migrator import migrate
+from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.reverter import revert
+from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
-from tableferry.fleet.prechecking import precheck
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.reports import ModeReport

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tableferry.errors import SpecError
-from tableferry.fleet.job import OldName, TargetFormat
+from tableferry.fleet.jobs.job import OldName, TargetFormat
 from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ByteType, StringType, StructField, StructType
 from tests import conditions
 
-from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.shadow.changes import (
+from tableferry.fleet.hive_copy.changes import (
     Added,
     Changes,
     Columns,
@@ -23,14 +22,23 @@ from tableferry.fleet.warehouse.shadow.changes import (
     demand_partition_values,
     plan_columns,
 )
-from tableferry.fleet.warehouse.shadow.conditions import chunks, spec, where
-from tableferry.fleet.warehouse.shadow.delta_changes import DeltaTarget
-from tableferry.fleet.warehouse.shadow.hive_copy import HiveCopy
-from tableferry.fleet.warehouse.shadow.iceberg_changes import IcebergTarget
-from tableferry.fleet.warehouse.shadow.iceberg_metadata import Metadata
-from tableferry.fleet.warehouse.shadow.marks import FOLDER, PENDING, RUNS, SWEEP, TARGET, WATERMARK, Marks
-from tableferry.fleet.warehouse.shadow.partitions import Partition, canonical, parse, parsed, spell
-from tableferry.fleet.warehouse.shadow.sweeping import unused
+from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
+from tableferry.fleet.hive_copy.iceberg_changes import IcebergTarget
+from tableferry.fleet.hive_copy.iceberg_metadata import Metadata
+from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.shadow_runs.unused_directories import unused
+from tableferry.fleet.warehouse.context import Access, Warehouse
+from tableferry.fleet.warehouse.partition_conditions import chunks, spec, where
+from tableferry.fleet.warehouse.partitions import Partition, canonical, parse, parsed, spell
+from tableferry.fleet.warehouse.progress_properties import (
+    FOLDER,
+    PENDING,
+    RUNS,
+    SWEEP,
+    TARGET,
+    WATERMARK,
+    Marks,
+)
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.quoting import literal

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tableferry.errors import TableError
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import shared_files
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName

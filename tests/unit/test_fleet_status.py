@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from tableferry.cli import app
 from tableferry.cli.command import as_json
-from tableferry.fleet.job import PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
@@ -22,7 +23,6 @@ from tableferry.fleet.status.figures import Figures, Phase
 from tableferry.fleet.status.reading import read_status, read_waves
 from tableferry.fleet.status.text import as_text
 from tableferry.fleet.status.watch import watch
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark.tables import TableName
 
 

@@ -15,21 +15,22 @@ from tests.unit.fleet_jobs import NOW
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
-from tableferry.fleet.job import RIGHTS, WITHHELD, OldName
-from tableferry.fleet.job_run import JobRun
-from tableferry.fleet.naming import Names
-from tableferry.fleet.pausing import left_as
+from tableferry.fleet.access import fence
+from tableferry.fleet.access.catalog_access import AccessByCatalog
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.access.taken_rights import TABLE
+from tableferry.fleet.access.unity_catalog import UnityAccess
+from tableferry.fleet.jobs.job import RIGHTS, WITHHELD, OldName
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import left_as
+from tableferry.fleet.jobs.steps import BlockWrites, MakeView, UnblockWrites
+from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import ClaimLost, Store
-from tableferry.fleet.steps import BlockWrites, MakeView, UnblockWrites
-from tableferry.fleet.warehouse import fence, old_name
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
+from tableferry.fleet.warehouse import old_name
 from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.opening import AccessByCatalog
-from tableferry.fleet.warehouse.taken_rights import TABLE
-from tableferry.fleet.warehouse.unity import UnityAccess
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 

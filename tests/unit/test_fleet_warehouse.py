@@ -7,15 +7,10 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.job import PauseReason, TargetFormat
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse.eligibility import (
-    HiveColumn,
-    HiveTable,
-    iceberg_type,
-    ineligibility,
-    stored_types,
-)
+from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
 from tableferry.fleet.warehouse.iceberg import metrics_modes
 from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
 from tableferry.spark.tables import TableName

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import renaming
-from tableferry.fleet.warehouse.access_metastore import MetastoreAccess
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.existing import Entry, kind_of

@@ -16,21 +16,8 @@ from tests import conditions
 from tests.unit.fleets import LEASE, NOW, opened
 
 from tableferry.errors import Busy
-from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.job_run import JobRun
-from tableferry.fleet.modes import migrate as mode
-from tableferry.fleet.modes.claims import Claims
-from tableferry.fleet.modes.gate import Gate
-from tableferry.fleet.modes.migrate import begin_or_go_on
-from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.selections import everything, named, to_notify
-from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
-from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.wave import (
+from tableferry.fleet.jobs.job import Job, PauseReason, State
+from tableferry.fleet.jobs.waves import (
     Hours,
     Load,
     Wave,
@@ -40,7 +27,20 @@ from tableferry.fleet.wave import (
     too_many_failed,
     why_none_begins,
 )
-from tableferry.fleet.waving import pause_wave, start_wave
+from tableferry.fleet.modes import migrator as mode
+from tableferry.fleet.modes.claims import Claims
+from tableferry.fleet.modes.job_run import JobRun
+from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.modes.worker import Worker, run_worker
+from tableferry.fleet.operations.wave_commands import pause_wave, start_wave
+from tableferry.fleet.queue.opening import open_store
+from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.selections import everything, named, to_notify
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import JobReport, ModeReport
+from tableferry.fleet.settings import FleetSettings
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock

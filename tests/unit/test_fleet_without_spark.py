@@ -23,10 +23,11 @@ from tableferry import cli
 from tableferry import fleet as package
 from tableferry.cli.fleet_options import OpenFleet
 from tableferry.errors import SessionError
-from tableferry.fleet.job import Job, PauseReason, State
-from tableferry.fleet.job_run import JobRun
-from tableferry.fleet.modes import close, migrate, preprocess, revert, shadow
+from tableferry.fleet.jobs.job import Job, PauseReason, State
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
+from tableferry.fleet.modes import close, migrator, preprocessor, reverter, shadower
 from tableferry.fleet.modes.claims import Takes
+from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.rows import to_row
@@ -37,7 +38,6 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.wave import Wave, WaveStatus
 from tableferry.spark import session
 from tableferry.testing import FixedClock
 
@@ -47,17 +47,17 @@ LEASE = timedelta(hours=1)
 STARTED = "this run asked for a session"
 
 RUNS: dict[str, Callable[[Worker], ModeReport]] = {
-    "preprocess": preprocess.preprocess,
-    "migrate": migrate.migrate,
-    "shadow": shadow.shadow,
-    "revert": revert.revert,
+    "preprocess": preprocessor.preprocess,
+    "migrate": migrator.migrate,
+    "shadow": shadower.shadow,
+    "revert": reverter.revert,
     "close": close.close,
 }
 MODULES: dict[str, Any] = {
-    "preprocess": preprocess,
-    "migrate": migrate,
-    "shadow": shadow,
-    "revert": revert,
+    "preprocess": preprocessor,
+    "migrate": migrator,
+    "shadow": shadower,
+    "revert": reverter,
     "close": close,
 }
 DRY = pytest.mark.parametrize("dry_run", [False, True])

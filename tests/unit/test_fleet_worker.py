@@ -18,15 +18,15 @@ from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
 from tableferry.cli import logs
 from tableferry.errors import Refused
-from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.jobs.steps import MakeManaged
 from tableferry.fleet.modes import worker as worker_module
 from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.job_run import JobRun, reported
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.steps import MakeManaged
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.testing import FixedClock

@@ -18,7 +18,7 @@ from tests.unit.test_decide import (
 )
 
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Target, event_log_name
+from tableferry.pipelines.model.flows import HISTORY_FLOW, CdcSettings, DataFlow, Target, event_log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
     FlowIdentity,
@@ -29,9 +29,8 @@ from tableferry.pipelines.model.identities import (
     TableRollback,
     parse_identity_property,
 )
-from tableferry.pipelines.model.plan import HISTORY_FLOW
 from tableferry.pipelines.model.source_offsets import DeltaOffset
-from tableferry.pipelines.model.steps import DefineAppend, DefineTable, RecordVersions, ResetTarget
+from tableferry.pipelines.model.steps import DefineTable, PlannedFlow, RecordVersions, ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.spark.tables import TRANSACTION_RETENTION, TableFacts
 
@@ -60,7 +59,7 @@ def refusals(known: Facts, *flows: DataFlow, **request: object) -> list[str]:
 
 def list_settings_to_record(known: Facts, *flows: DataFlow, **request: object) -> list[FlowSettings | None]:
     steps = plan_target(known, *flows, **request).steps
-    return [step.unrecorded_settings for step in steps if isinstance(step, DefineAppend) and not step.once]
+    return [step.unrecorded_settings for step in steps if isinstance(step, PlannedFlow) and not step.once]
 
 
 def test_flow_with_recorded_identity_continues_without_recording() -> None:

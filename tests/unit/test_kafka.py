@@ -17,7 +17,7 @@ from tableferry.pipelines.model.flows import Project, ReaderSource, View
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange
-from tableferry.pipelines.model.steps import DefineAppend, DefineView, RecordStart, RenameFlow, Step
+from tableferry.pipelines.model.steps import DefineView, PlannedFlow, RecordStart, RenameFlow, Step
 from tableferry.pipelines.model.target_state import Baseline, TargetState, Tracking
 from tableferry.spark.tables import TableName
 
@@ -52,9 +52,7 @@ def test_first_plan_records_the_offset_with_added_partitions() -> None:
     baseline = begin.migration_start.baselines[TOPIC.key]
     assert baseline == Baseline(TOPIC, "kafka:orders", 10, ("v_orders",), SEED)
     assert str(begin).endswith(f"baselines kafka://orders at {SEED}")
-    (flow,) = (
-        step for step in target.steps if isinstance(step, DefineAppend) and step.flow.name == "f_orders"
-    )
+    (flow,) = (step for step in target.steps if isinstance(step, PlannedFlow) and step.name == "f_orders")
     assert flow.start_offset == SEED
     (view,) = (step for step in target.steps if isinstance(step, DefineView) and not step.once)
     assert str(view) == "read v_orders from kafka://orders@checkpoint"

@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 from tableferry import fleet
+from tableferry.fleet.operations.selection import select_jobs
 from tableferry.fleet.queue import selections
-from tableferry.fleet.selecting import select_jobs
 
 PACKAGES = ["convert", "fleet", "fleet.queue", "pipelines", "verify"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tableferry.fleet.job import State, TargetFormat
+from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.moving_views import ViewOptions, move_views
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob

@@ -27,7 +27,7 @@ from tableferry.pipelines.model.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.model.steps import DefineAppend, DefineSnapshots, DefineTable, DefineView
+from tableferry.pipelines.model.steps import DefineSnapshots, DefineTable, DefineView, PlannedFlow
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
@@ -38,13 +38,14 @@ TABLE = TableName.parse("silver.days")
 def build_plan(name: str, *named: View, rules: tuple[Expectation, ...] = ()) -> PipelinePlan:
     """Build the plan of one flow from the last view into a table."""
     target = TableName.parse(name)
+    table = Target(target, expectations=rules)
     flow = Flow("f-1", "append", target, named[-1].name)
     builder = PipelinePlanBuilder(NO_SPARK, Project("/p", "p", ()), databricks=True)
     apply_definitions(
         [
-            DefineTable(Target(target, expectations=rules)),
+            DefineTable(table),
             *(DefineView(view, target) for view in named),
-            DefineAppend(flow, target, 0),
+            PlannedFlow(flow, table, target, 0, "start"),
         ],
         builder,
     )
@@ -85,7 +86,9 @@ def test_names_with_special_characters_are_quoted_in_pipeline() -> None:
 def test_plain_names_stay_unquoted() -> None:
     plan = build_plan("main.silver.orders", sql("v_orders", "SELECT * FROM STREAM(bronze.orders)"))
     assert [table.name for table in plan.tables] == ["main.silver.orders"]
-    assert [(flow.target, flow.view) for flow in plan.flows] == [("main.silver.orders", "v_orders")]
+    assert [(flow.target.plain_sql, flow.flow.view) for flow in plan.flows] == [
+        ("main.silver.orders", "v_orders")
+    ]
 
 
 def test_views_that_refer_to_each_other_are_added_once() -> None:

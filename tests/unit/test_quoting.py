@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from tableferry.convert.catalog import native_engine, partitions
-from tableferry.fleet import finding
-from tableferry.fleet.adding import Pattern
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.warehouse import asking, dropping, existing, iceberg, renaming, tags, versions, views
+from tableferry.fleet.access import tags
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.operations import table_search
+from tableferry.fleet.operations.table_requests import Pattern
+from tableferry.fleet.warehouse import asking, copy_removal, existing, iceberg, renaming, versions, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.delta import commits
 from tableferry.formats.hive.catalog_tables import list_tables
@@ -108,7 +109,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
     "log": lambda spark: native_engine.has_log(spark, "/lake/my-cat`s"),
-    "matching": lambda spark: finding.matching(spark, Pattern("my-cat", "*", "*")),
+    "matching": lambda spark: table_search.matching(spark, Pattern("my-cat", "*", "*")),
     "kinds": in_warehouse(lambda warehouse: existing.kinds(warehouse, (ODD, OTHER))),
     "properties": lambda spark: asking.properties(spark, ODD),
     "rename": in_warehouse(lambda warehouse: renaming.rename(warehouse, ODD, OTHER)),
@@ -118,7 +119,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
     "tags": lambda spark: spark.sql(tags.query(ODD)),
     "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
-    "location": in_warehouse(lambda warehouse: dropping.location(warehouse, ODD)),
+    "location": in_warehouse(lambda warehouse: copy_removal.location(warehouse, ODD)),
 }  # fmt: skip
 
 

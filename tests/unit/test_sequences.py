@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, facts, plan_target
 
-from tableferry.pipelines.model.flows import CdcSettings, Target
-from tableferry.pipelines.model.plan import HISTORY_FLOW
-from tableferry.pipelines.model.steps import BaselineEvents, DefineAutoCdc
+from tableferry.pipelines.model.flows import HISTORY_FLOW, CdcSettings, Target
+from tableferry.pipelines.model.steps import BaselineEvents, PlannedFlow
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, TargetState
 
 SCD1 = CdcSettings(keys=("id",), sequence_by="at", scd_type=1)
@@ -20,9 +19,7 @@ def events_before(
 ) -> BaselineEvents | None:
     flow = dataflow(target=Target(ORDERS, cdc), flows=(replace(FLOW, kind="cdc"),))
     target = plan_target(facts(stored=TargetState(start), explicit=explicit), flow, **request)
-    [copy] = [
-        step for step in target.steps if isinstance(step, DefineAutoCdc) and step.flow.name == HISTORY_FLOW
-    ]
+    [copy] = [step for step in target.steps if isinstance(step, PlannedFlow) and step.name == HISTORY_FLOW]
     return copy.baseline_events
 
 

@@ -40,7 +40,7 @@ from tableferry.pipelines.model.identities import (
 from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.model.source_offsets import DeltaOffset
-from tableferry.pipelines.model.steps import DefineAppend, DefineTable, DefineView
+from tableferry.pipelines.model.steps import DefineTable, DefineView, PlannedFlow
 from tableferry.pipelines.model.target_state import Tracking
 from tableferry.pipelines.planning.project import OpenedProject, open_project
 from tableferry.pipelines.reports import StatusReport
@@ -87,7 +87,7 @@ class Engine:
     plan: Plan
     tables: dict[str, DefineTable] = field(default_factory=dict)
     views: dict[str, DefineView] = field(default_factory=dict)
-    flows: list[DefineAppend] = field(default_factory=list)
+    flows: list[PlannedFlow] = field(default_factory=list)
 
     def define_table(self, definition: DefineTable) -> None:
         """Define a streaming table."""
@@ -97,15 +97,14 @@ class Engine:
         """Define the view that a flow reads."""
         self.views[definition.view.name] = definition
 
-    def define_append_flow(self, definition: DefineAppend) -> None:
-        """Define an append flow."""
-        self.flows.append(definition)
+    def define_flow(self, flow: PlannedFlow) -> None:
+        """Define an append flow; no scenario has AUTO CDC."""
+        assert flow.cdc is None
+        self.flows.append(flow)
 
-    def define_auto_cdc_flow(self, definition: object) -> None:
-        """Fail, because no scenario has such a flow."""
+    def define_snapshots(self, definition: object) -> None:
+        """Fail, because no scenario has snapshots."""
         raise AssertionError(definition)
-
-    define_snapshots = define_auto_cdc_flow
 
     def update(self) -> None:
         """Run every flow, as `StreamingEngine.run` does."""
@@ -128,20 +127,20 @@ class Engine:
                 assert isinstance(source, DeltaSource)
                 self._stream(flow, source)
         for flow in self.flows:
-            version = self._facts(flow.flow.target).version
-            self.store.record_versions(flow.owner, flow.generation, {flow.flow.target.key: version})
+            version = self._facts(flow.target).version
+            self.store.record_versions(flow.owner, flow.generation, {flow.target.key: version})
 
-    def _copy(self, definition: DefineAppend, source: HistorySource) -> None:
+    def _copy(self, definition: PlannedFlow, source: HistorySource) -> None:
         rows = rows_of(self.lake / source.migration.table.table, source.version)
-        self._append(definition.flow.target, [(number, value, None) for number, value in rows])
+        self._append(definition.target, [(number, value, None) for number, value in rows])
         [target] = self.plan.targets
         assert target.migration_start is not None
         self.store.record_progress(
             target.migration_start, Tracking({}, definition.generation, len(rows), "match")
         )
 
-    def _stream(self, definition: DefineAppend, source: DeltaSource) -> None:
-        folder = self.store.checkpoint_folder(definition.owner, definition.generation, definition.flow.name)
+    def _stream(self, definition: PlannedFlow, source: DeltaSource) -> None:
+        folder = self.store.checkpoint_folder(definition.owner, definition.generation, definition.name)
         if definition.unrecorded_settings is not None:
             self._identify(definition, folder)
         table = self._facts(source.table)
@@ -163,13 +162,13 @@ class Engine:
         _write_offset(folder / "offsets" / str(batch), table)
         rows = read_commits(self.lake / source.table.table, first, source)
         writer = deltalake.Transaction(checkpoints.read_query_id(folder), batch)
-        self._append(definition.flow.target, rows, writer)
+        self._append(definition.target, rows, writer)
         commit = folder / "commits" / str(batch)
         commit.parent.mkdir(exist_ok=True)
         commit.write_text("v1\n{}")
 
-    def _identify(self, definition: DefineAppend, folder: Path) -> None:
-        settings, name, table = definition.unrecorded_settings, definition.flow.name, definition.flow.target
+    def _identify(self, definition: PlannedFlow, folder: Path) -> None:
+        settings, name, table = definition.unrecorded_settings, definition.name, definition.target
         assert settings is not None
         checkpoint = checkpoints.create_query_id(folder)
         facts = self._facts(table)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests import conditions
 from tests.unit.fleet_jobs import job
 
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.transitions import BACK
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.view_moves.planning import (
     Places,
     ViewMove,

@@ -35,7 +35,7 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.options import Warehouse
 from tableferry.errors import TableError
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import CLOSED, LONGEST_GAP
+from tableferry.fleet.jobs.job import CLOSED, LONGEST_GAP
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.close import Leftover, Marking

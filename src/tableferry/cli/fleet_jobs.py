@@ -26,11 +26,11 @@ from tableferry.cli.fleet_options import (
 )
 from tableferry.cli.options import Warehouse
 from tableferry.errors import Busy, Refused, TableError
-from tableferry.fleet.job import REWRITABLE, Job, PauseReason, State
-from tableferry.fleet.naming import Names
-from tableferry.fleet.next_action import next_action
-from tableferry.fleet.pausing import left_as, reason, remedy, resumed
-from tableferry.fleet.wave import Wave
+from tableferry.fleet.jobs.job import REWRITABLE, Job, PauseReason, State
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.next_action import next_action
+from tableferry.fleet.jobs.pauses import left_as, reason, remedy, resumed
+from tableferry.fleet.jobs.waves import Wave
 
 jobs_app = App()
 

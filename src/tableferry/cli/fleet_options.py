@@ -17,7 +17,7 @@ import typer
 from tableferry import fleet
 from tableferry.cli.options import parse_pairs, split_names
 from tableferry.cli.spark import resolve_session
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.spark import session
 
 if TYPE_CHECKING:

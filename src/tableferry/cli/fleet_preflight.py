@@ -27,7 +27,7 @@ from tableferry.cli.fleet_options import (
 )
 from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.errors import InputError, TableError
-from tableferry.fleet.job import Job, TargetFormat
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.reports import Preflight
 from tableferry.spark.tables import DEFAULT_CATALOG
 

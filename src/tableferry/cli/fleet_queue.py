@@ -27,8 +27,8 @@ from tableferry.cli.fleet_options import (
     redact_password,
 )
 from tableferry.cli.options import Warehouse
-from tableferry.fleet.job import LONGEST_GAP
-from tableferry.fleet.naming import Names
+from tableferry.fleet.jobs.job import LONGEST_GAP
+from tableferry.fleet.jobs.names import Names
 from tableferry.spark.tables import DEFAULT_CATALOG
 
 _log = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tableferry.amounts import counted
-from tableferry.fleet.job import Job
-from tableferry.fleet.next_action import next_action
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.next_action import next_action
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.reports import JobReport, ModeReport
-from tableferry.fleet.wave import Wave
 
 if TYPE_CHECKING:
-    from tableferry.fleet.modes.communicate import CommunicateReport
+    from tableferry.fleet.modes.communicator import CommunicateReport
 
 
 def report_lines(report: ModeReport, dry_run: bool, waves: Mapping[str, Wave]) -> Iterator[str]:

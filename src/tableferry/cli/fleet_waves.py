@@ -22,8 +22,8 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.options import Warehouse
 from tableferry.errors import InputError
 from tableferry.fleet.commands import command
+from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.status import labels
-from tableferry.fleet.wave import Wave, WaveStatus
 
 wave_app = App(
     help="Migrate tables in waves, each with separate starts, pauses and limits.", no_args_is_help=True

@@ -13,11 +13,11 @@ from datetime import datetime
 
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import CLOSED, CLOSING, Job, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.pausing import resume_command
-from tableferry.fleet.plan import Existing, Kind, target_kind
-from tableferry.fleet.steps import (
+from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import resume_command
+from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
+from tableferry.fleet.jobs.steps import (
     AllowCleaning,
     CheckLate,
     DropArchived,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tableferry.errors import Refused, TableError, TableferryError, first_line
-from tableferry.fleet.adding import Pattern, parse
-from tableferry.fleet.job import Job
-from tableferry.fleet.naming import Names
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.operations.table_requests import Pattern, parse
 from tableferry.fleet.queue.selections import Selection, moved_elsewhere, named, numbered, of_schemas
 from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from tableferry.errors import Refused, TableferryError
-from tableferry.fleet.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.spark.tables import TableName
 
 Outcome = Literal["done", "planned", "waiting", "paused", "failed", "lost"]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from tableferry.fleet.job import LONGEST_GAP, OldName, TargetFormat
+from tableferry.fleet.jobs.job import LONGEST_GAP, OldName, TargetFormat
 
 STUCK_HOURS = 3
 """How long a table may stay where it should go on before it counts as stuck, if nobody says."""

@@ -12,7 +12,6 @@ from .commands import verify as verify
 from .engines.databricks.pipeline import DatabricksPipeline as DatabricksPipeline
 from .engines.declarative.load_plan import load_plan as load_plan
 from .engines.declarative.pipeline import SparkPipeline as SparkPipeline
-from .engines.declarative.plan import PipelineFlow as PipelineFlow
 from .engines.declarative.plan import PipelineMaterializedView as PipelineMaterializedView
 from .engines.declarative.plan import PipelinePlan as PipelinePlan
 from .engines.declarative.plan import PipelineSnapshots as PipelineSnapshots
@@ -30,6 +29,8 @@ from .model.flows import Join as Join
 from .model.flows import JoinSide as JoinSide
 from .model.flows import JoinSource as JoinSource
 from .model.flows import SqlSource as SqlSource
+from .model.flows import Target as Target
+from .model.steps import PlannedFlow as PlannedFlow
 from .planning.pipeline_port import Pipeline as Pipeline
 from .reports import FinishReport as FinishReport
 from .reports import RunReport as RunReport

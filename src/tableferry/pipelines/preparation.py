@@ -6,18 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
-from tableferry.pipelines.engines.performer import Runner
-from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan, pinned_clone_name
+from tableferry.pipelines.model.flows import HISTORY_FLOW
+from tableferry.pipelines.model.plan import Plan, TargetPlan, pinned_clone_name
 from tableferry.pipelines.model.steps import RecordTableIdentity, RemoveMigration
 from tableferry.pipelines.model.target_state import PinnedCopy
 from tableferry.pipelines.planning.pipeline_port import Pipeline
-from tableferry.pipelines.planning.project import OpenedProject
 from tableferry.spark import catalog
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tableferry.pipelines.engines.performer import Runner
+    from tableferry.pipelines.planning.project import OpenedProject
 
 _NO_SUCH_SYNTAX = "PARSE_SYNTAX_ERROR"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tableferry.pipelines.engines.streaming.engine import FlowResult
+    from tableferry.pipelines.engines.port import FlowResult
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import SkippedSpec
     from tableferry.pipelines.model.target_state import Certainty
@@ -165,7 +165,7 @@ def run_data(run: RunReport) -> dict[str, Any]:
                     {
                         "flow": result.flow.name,
                         "rows": result.rows,
-                        "once": result.once,
+                        "once": result.flow.once,
                         "broken": dict(result.violations),
                     }
                     for result in target.results
@@ -247,9 +247,9 @@ def print_plan(
             console.print(f"  {number}. {step}")
         for flow in target.flows:
             if flow.action == "idle":
-                console.print(f"  - {flow.flow.name}: nothing new")
+                console.print(f"  - {flow.name}: nothing new")
             for wait in flow.waits:
-                console.print(f"  - {flow.flow.name} waits: {wait.why.message}")
+                console.print(f"  - {flow.name} waits: {wait.why.message}")
         for note in target.notes:
             console.print(f"  - {note}")
         for warning in (*target.warnings, *_find_legacy_writes(target)):
@@ -280,9 +280,9 @@ def print_run(console: Console, run: RunReport) -> None:
     """Print the results of a run and the state of each target."""
     for target in run.targets:
         for result in target.results:
-            if result.once and target.verdict and result is target.results[0]:
+            if result.flow.once and target.verdict and result is target.results[0]:
                 console.print(f"{target.plan.target}: {_describe_copy(target.verdict, ' copied')}")
-            elif result.once:
+            elif result.flow.once:
                 console.print(f"{target.plan.target}: {result.flow.name}, a run-once flow, ran")
             else:
                 rows = "new events" if result.rows is None else counted(result.rows, "new row")
@@ -441,7 +441,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         "baselines": {str(base.table): base.version for base in migration_start.baselines.values()}
         if migration_start
         else {},
-        "flows": [{"flow": flow.flow.name, "action": flow.action} for flow in target.flows],
+        "flows": [{"flow": flow.name, "action": flow.action} for flow in target.flows],
         "waitingFor": [
             {
                 "table": str(wait.table),

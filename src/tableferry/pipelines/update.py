@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from tableferry import storage
 from tableferry.errors import Finding, Refused
@@ -11,6 +12,7 @@ from tableferry.pipelines import preparation
 from tableferry.pipelines.engines.performer import Runner, find_unrecorded_progress
 from tableferry.pipelines.engines.plan_validation import validate_plan
 from tableferry.pipelines.engines.port import EffectHook
+from tableferry.pipelines.engines.streaming.engine import StreamingEngine
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
@@ -18,10 +20,12 @@ from tableferry.pipelines.model.phases import OVER, phase_label
 from tableferry.pipelines.model.plan import LookBack, Plan, TargetPlan
 from tableferry.pipelines.model.steps import AdoptRenamedState
 from tableferry.pipelines.planning.baseline import is_assumed
-from tableferry.pipelines.planning.project import OpenedProject
 from tableferry.pipelines.reports import FinishReport, RunReport, TargetReport, UndoReport, VerifyReport
 from tableferry.pipelines.take_over_undo import check_undo, undo_take_over
 from tableferry.spark import session
+
+if TYPE_CHECKING:
+    from tableferry.pipelines.planning.project import OpenedProject
 
 
 class Update:
@@ -63,12 +67,16 @@ class Update:
 
     def _perform(self, plan: Plan) -> tuple[Plan, Facts]:
         """Perform a plan, and return what remains to do."""
-        self._runner.run(plan)
+        self._run_flows(plan)
         if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
             # The renamed state decides the next steps.
             plan, _ = self._decide(self._validate)
-            self._runner.run(plan)
+            self._run_flows(plan)
         return self._opened.decide_plan()
+
+    def _run_flows(self, plan: Plan) -> None:
+        runner, opened = self._runner, self._opened
+        runner.run(plan, StreamingEngine(opened.spark, opened.store, before_effect=runner.before_effect))
 
     def prepare(self) -> RunReport:
         """Perform the steps that an update of the project's declarative pipeline can't perform itself."""

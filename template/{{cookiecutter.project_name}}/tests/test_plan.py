@@ -10,12 +10,13 @@ from tableferry.pipelines import (
     Join,
     JoinSide,
     JoinSource,
-    PipelineFlow,
     PipelinePlan,
     PipelineRuntime,
     PipelineTable,
     PipelineView,
+    PlannedFlow,
     SqlSource,
+    Target,
 )
 from tableferry.spark.tables import TableName
 
@@ -58,20 +59,9 @@ def view(source: Any, starts: dict[str, Any] | None = None, **more: Any) -> Pipe
     return PipelineView("v", source, "orders_main.json", starts=starts or {}, **more)
 
 
-def flow(name: str, reads: str, *rules: Expectation, **more: Any) -> PipelineFlow:
-    written = Flow(name, "append", TARGET, reads)
-    kind = {"streamed": True, "once": False, "history": False, **more}
-    return PipelineFlow(
-        name=name,
-        target="silver.orders",
-        view=reads,
-        rows=f"rows_of_{name}",
-        location=name,
-        cdc=None,
-        expectations=rules,
-        written=written,
-        **kind,
-    )
+def flow(name: str, view: str, *rules: Expectation, once: bool = False, **more: Any) -> PlannedFlow:
+    table = Target(TARGET, expectations=rules)
+    return PlannedFlow(Flow(name, "append", TARGET, view, once=once), table, TARGET, 0, "start", **more)
 
 
 def test_a_stream_starts_right_behind_the_history() -> None:
@@ -108,7 +98,7 @@ def test_the_history_flows_once_and_live_rows_follow() -> None:
     dp = Pipeline()
     table = PipelineTable("silver.orders", {"comment": "Orders", "row_filter": None}, "orders_main.json")
     rule = Expectation("positive", "id > 0", "drop")
-    history = flow("history", "v_history", streamed=False, once=True, history=True)
+    history = flow("history", "v_history", once=True, streamed=False, is_initial_copy=True)
     flows.define(PipelineRuntime(dp, SPARK), PipelinePlan((table,), (), (history, flow("live", "v", rule))))
     defined_by_name = {
         name: (kind, arguments, build and build()) for name, (kind, arguments, build) in dp.defined.items()

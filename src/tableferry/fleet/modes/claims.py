@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tableferry.backoff import pause
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.selections import Selection, behind
 from tableferry.fleet.queue.store import Store

@@ -14,17 +14,17 @@ from functools import partial
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closing import closing_steps, marked, unmarked
-from tableferry.fleet.job import CLOSED, CLOSING, Job
-from tableferry.fleet.job_run import JobRun, reported
+from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
+from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.performer import KEPT, LEFT
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.naming import Names
-from tableferry.fleet.perform import KEPT, LEFT
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.warehouse import existing, leftovers
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.views import Views
 
 

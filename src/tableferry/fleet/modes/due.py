@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.modes.claims import Portion, Takes
-from tableferry.fleet.modes.gate import Gate
+from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.queue.selections import (
     Selection,
     any_of,

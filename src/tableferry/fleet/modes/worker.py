@@ -11,17 +11,17 @@ from functools import partial
 
 from tableferry.amounts import duration
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import Job
-from tableferry.fleet.job_run import JobRun
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.modes.claims import Claims, Portion, Takes
 from tableferry.fleet.modes.due import all_due, count_due, nothing_done
+from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.queue.selections import Selection, longest_ago
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
 from tableferry.fleet.warehouse.views import Views
 from tableferry.heartbeat import heartbeat
 from tableferry.progress import Task, task

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.spark.tables import TableName
 
 _LOCAL_PART = re.compile(r"[^\s@<>()\[\]\\,;:\"\x00-\x1f\x7f]{1,64}")

@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.notifications.addresses import LeftOut
 from tableferry.fleet.notifications.drafts import audience, draft, level, with_date
 from tableferry.fleet.notifications.emails import build_email, sender

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
-from tableferry.fleet.job import Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.notifications.addresses import LeftOut, recipients_of
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.statements import chunks

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tableferry.fleet.job import NOTIFICATIONS, Job
+from tableferry.fleet.jobs.job import NOTIFICATIONS, Job
 from tableferry.fleet.notifications.drafts import level
 
 _LEVEL, _WAITING, _REFUSED_SINCE = "level", "left", "put_off"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.notifications.addresses import address
 from tableferry.spark.tables import TableName
 

@@ -19,8 +19,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup, escape
 
 from tableferry.errors import InputError
-from tableferry.fleet.job import Job, OldName
-from tableferry.fleet.naming import Names
+from tableferry.fleet.jobs.job import Job, OldName
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.notifications.drafts import Audience
 from tableferry.fleet.settings import MailSettings
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName

@@ -15,15 +15,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, case, cast, func, select
 
-from tableferry.fleet.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.transitions import BACK
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.dialects import LONGEST_KEY, code_of, day_of, key_of
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
 from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.queue.stuck_jobs import PausedJob, StuckJob, last_change, paused_jobs, stuck_jobs
 from tableferry.fleet.reports import Run
-from tableferry.fleet.transitions import BACK
-from tableferry.fleet.wave import Wave
 from tableferry.spark.tables import TableName
 
 _c = jobs.c

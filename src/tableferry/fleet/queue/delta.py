@@ -20,7 +20,8 @@ from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal
 
 from tableferry.backoff import pause, retry
 from tableferry.errors import HALF_MADE, Refused, ServiceError, TableferryError, first_line, is_sparks
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
 from tableferry.fleet.queue.delta_tables import PROPERTY, DeltaTables
 from tableferry.fleet.queue.grouping import Grouped
@@ -47,7 +48,6 @@ from tableferry.fleet.queue.statements import (
     wave_changed,
 )
 from tableferry.fleet.queue.storage_clock import StorageClock
-from tableferry.fleet.wave import Wave
 from tableferry.progress import task
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import TableName

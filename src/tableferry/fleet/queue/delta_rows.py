@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Integer
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.statements import EVENT_COLUMNS
 

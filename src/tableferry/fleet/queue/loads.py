@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, Select, case, cast, func, select
 
+from tableferry.fleet.jobs.waves import Load
 from tableferry.fleet.queue.schema import jobs, jobs_archive, waves
 from tableferry.fleet.queue.selections import Selection, failed, taken_to_move
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.wave import Load
 
 _c = jobs.c
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tableferry.fleet.job import OldName, State, TargetFormat
+from tableferry.fleet.jobs.job import OldName, State, TargetFormat
 from tableferry.spark.tables import TableName
 
 

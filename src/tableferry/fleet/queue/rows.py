@@ -8,9 +8,9 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.records import Event, NotificationRecord
-from tableferry.fleet.wave import Wave
 
 T = TypeVar("T", Job, Wave, NotificationRecord, Event)
 _RECORDS: Sequence[type] = (Job, Wave, NotificationRecord, Event)

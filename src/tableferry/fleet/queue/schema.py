@@ -32,10 +32,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from tableferry.fleet.job import LONGEST_NAME, LONGEST_REASON, Job
+from tableferry.fleet.jobs.job import LONGEST_NAME, LONGEST_REASON, Job
+from tableferry.fleet.jobs.waves import LONGEST_WAVE, Wave
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NotificationRecord
-from tableferry.fleet.wave import LONGEST_WAVE, Wave
 
 metadata = MetaData()
 

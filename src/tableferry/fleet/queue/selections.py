@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from sqlalchemy import ColumnElement, and_, false, not_, or_, select, true
 
 from tableferry.errors import TableError
-from tableferry.fleet.job import LONGEST_NAME, PauseReason, State
+from tableferry.fleet.jobs.job import LONGEST_NAME, PauseReason, State
+from tableferry.fleet.jobs.transitions import BACK, FORWARD
+from tableferry.fleet.jobs.waves import WaveStatus
 from tableferry.fleet.queue.dialects import code_of, days_after
 from tableferry.fleet.queue.schema import jobs, waves
-from tableferry.fleet.transitions import BACK, FORWARD
-from tableferry.fleet.wave import WaveStatus
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:

@@ -35,7 +35,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from tableferry.backoff import pause, retry
 from tableferry.errors import Refused, ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
@@ -68,7 +69,6 @@ from tableferry.fleet.queue.statements import (
     unclaimed,
     wave_changed,
 )
-from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
 

@@ -25,14 +25,14 @@ from sqlalchemy import (
 from sqlalchemy.sql.visitors import replacement_traverse
 
 from tableferry.errors import Busy
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.dialects import code_of
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, address
 from tableferry.fleet.queue.store import ClaimLost
-from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from sqlalchemy import Select
 
 from tableferry.errors import Busy
-from tableferry.fleet.job import Job
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import Selection
-from tableferry.fleet.wave import Wave
 
 
 class ClaimLost(Busy):

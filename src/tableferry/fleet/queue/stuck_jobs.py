@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 
-from tableferry.fleet.job import NOTIFICATIONS, State, Trouble
+from tableferry.fleet.jobs.job import NOTIFICATIONS, State, Trouble
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.schema import events, jobs, notifications
 from tableferry.fleet.queue.selections import Selection, numbered, to_notify, to_shadow, waiting_for_archive

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tableferry.errors.catalogue import conditions, fill
-from tableferry.fleet.job import PauseReason
-from tableferry.fleet.pausing import remedy_of
+from tableferry.fleet.jobs.job import PauseReason
+from tableferry.fleet.jobs.pauses import remedy_of
 from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.spark.tables import TableName
 

@@ -10,9 +10,11 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import Job, State, TargetFormat, Trouble
-from tableferry.fleet.next_action import next_action
-from tableferry.fleet.pausing import remedy_of, resume_command
+from tableferry.fleet.jobs.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.next_action import next_action
+from tableferry.fleet.jobs.pauses import remedy_of, resume_command
+from tableferry.fleet.jobs.transitions import BACK
+from tableferry.fleet.jobs.waves import WaveStatus
 from tableferry.fleet.status.figures import (
     PHASES,
     STATE_WORDS,
@@ -33,10 +35,9 @@ from tableferry.fleet.status.figures import (
     WaveCount,
 )
 from tableferry.fleet.status.forecast import forecast, paces
-from tableferry.fleet.transitions import BACK
-from tableferry.fleet.wave import WaveStatus
 
 if TYPE_CHECKING:
+    from tableferry.fleet.jobs.waves import Wave
     from tableferry.fleet.queue.aggregates import (
         Aggregates,
         CountByAge,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     )
     from tableferry.fleet.queue.stuck_jobs import StuckJob
     from tableferry.fleet.reports import Run
-    from tableferry.fleet.wave import Wave
 
 T = TypeVar("T")
 

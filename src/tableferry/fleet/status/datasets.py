@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal, literal_column, select
 
-from tableferry.fleet.job import State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.queue.dialects import code_of, day_of
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import to_notify

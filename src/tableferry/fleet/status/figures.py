@@ -11,9 +11,9 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from tableferry.fleet.job import State, TargetFormat, Trouble
+from tableferry.fleet.jobs.job import State, TargetFormat, Trouble
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.reports import Run
-from tableferry.fleet.wave import Wave
 from tableferry.spark.tables import TableName
 
 

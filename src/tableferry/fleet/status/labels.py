@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 
 from tableferry.amounts import counted, first_of, size
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.status.figures import Due, Figures, Phase, Stuck, StuckCount, WaveCount
-from tableferry.fleet.wave import Wave
 
 
 def tables(count: int) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tableferry import report
 from tableferry.amounts import size
-from tableferry.fleet.pausing import NOTHING_TO_DO
+from tableferry.fleet.jobs.pauses import NOTHING_TO_DO
 from tableferry.fleet.status import labels
 from tableferry.fleet.status.figures import (
     PHASES,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tableferry.amounts import joined
 from tableferry.errors import Refused
-from tableferry.fleet.job import Job, State, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.transitions import BACK
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.view_moves.references import NotRewritable, ViewText, reads_files
 from tableferry.fleet.view_moves.rewriting import rewritten
 from tableferry.fleet.view_moves.view import View

@@ -14,17 +14,16 @@ from pyspark.sql.types import StructType
 
 from tableferry import verify
 from tableferry.errors import Refused, StateError, TableError
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import asking, delta, existing, hive, trial, versions
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import asking, delta, existing, hive, partition_conditions, trial, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import is_over
 from tableferry.fleet.warehouse.files import TableFiles, listing
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.name_mapping import MAPPING
+from tableferry.fleet.warehouse.partitions import Partition, parsed
 from tableferry.fleet.warehouse.prepared import Compared, Drafted, Made, Member, members, settled, specs_of
-from tableferry.fleet.warehouse.shadow import conditions
-from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.formats.hive.locations import escape_wildcards, split
 from tableferry.formats.hive.partitions import NULL, split_spec
 from tableferry.spark.catalog import explaining
@@ -342,12 +341,12 @@ def _in_partitions(table: HiveTable, specs: Collection[str]) -> str | None:
     columns = {column.name.lower(): column.type["name"] for column in table.columns}
     kinds = [columns[name.lower()] for name in table.partition_columns]
     # Hive's readers show another value for null, and Spark other texts of other types.
-    if not 0 < len(specs) <= conditions.MOST or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
+    if not 0 < len(specs) <= partition_conditions.MOST or not kinds or not {*kinds} <= _COMPARED_BY_VALUE:
         return None
     partitions = [parsed(table.name, spec, kinds) for spec in sorted(specs)]
     if metastore_refuses(partitions) or any(None in partition for partition in partitions):
         return None
-    return conditions.where(partitions, table.partition_columns, columns)
+    return partition_conditions.where(partitions, table.partition_columns, columns)
 
 
 def metastore_refuses(partitions: Iterable[Partition]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tableferry.errors import Refused, first_line, is_sparks
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.settings import FleetSettings, LateFiles, RemovedPartitions
 from tableferry.spark.redaction import SHOWN
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tableferry.fleet.warehouse.existing import Seen
-    from tableferry.fleet.warehouse.neighbours import Neighbourhood
     from tableferry.fleet.warehouse.prepared import Prepared
+    from tableferry.fleet.warehouse.shared_directories import Neighbourhood
     from tableferry.fleet.warehouse.views import Views
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.errors import Refused
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.files import Directory, ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.manifest_file import Entry, Value
 from tableferry.fleet.warehouse.prepared import Member
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import asking, hive, metastore, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.spark.catalog import described_with_columns, explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN

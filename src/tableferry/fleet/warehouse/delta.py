@@ -14,11 +14,10 @@ from urllib.parse import unquote
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError, TableError
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
-from tableferry.fleet.warehouse import dropping, far_log, footers, hive, trial
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import copy_removal, far_log, footers, hive, trial
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import entries, is_over, kinds
 from tableferry.fleet.warehouse.files import (
     ListedFile,
@@ -28,6 +27,7 @@ from tableferry.fleet.warehouse.files import (
     too_deep,
     unregistered,
 )
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.prepared import Drafted
 from tableferry.formats.hive.locations import below, reachable, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -175,7 +175,7 @@ def _make(warehouse: Warehouse, listed: TableFiles, target: TableName) -> overla
     registered = _is_registered(warehouse, table, target)
     logged, draft = overlay.has_log(spark, table.location), None
     if (logged and not _is_current(warehouse, table, files, registered)) or (registered and not logged):
-        dropping.drop_delta(warehouse, target if registered else None, table.location)
+        copy_removal.drop_delta(warehouse, target if registered else None, table.location)
         registered = logged = False
     if not logged:
         outside = [part for part in listed.partitions if below(part.location, table.location) is None]

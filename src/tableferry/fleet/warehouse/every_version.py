@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from posixpath import normpath
 from urllib.parse import unquote
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.locations import escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining

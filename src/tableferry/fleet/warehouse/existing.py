@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.job import PauseReason, TargetFormat
-from tableferry.fleet.naming import Names
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import SOURCE, HiveTable
+from tableferry.fleet.warehouse.hive_table import SOURCE, HiveTable
+from tableferry.fleet.warehouse.progress_properties import ROOT
 from tableferry.fleet.warehouse.rewriting.places import hive_location_of
-from tableferry.fleet.warehouse.shadow.marks import ROOT
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables
 from tableferry.formats.hive.locations import split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tableferry.errors import Refused
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import Refused, first_line, is_sparks
-from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids
 from tableferry.fleet.warehouse.file_columns import (
     AVRO_SCHEMAS,
     FileColumn,
@@ -18,6 +17,7 @@ from tableferry.fleet.warehouse.file_columns import (
     read_by_orc,
 )
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable, iceberg_ids
 from tableferry.fleet.warehouse.name_mapping import MappedField, with_avro_names, with_orc_positions
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import SPARK_ERRORS, parallel_map

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.table_storage import files_below
 from tableferry.formats.hive.locations import below, escape_wildcards, parents, split
 from tableferry.formats.hive.partitions import CatalogPartition

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tableferry.errors import StateError
-from tableferry.fleet.warehouse.eligibility import HiveTable, iceberg_ids, stored_types
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable, iceberg_ids, stored_types
 from tableferry.formats.hive.locations import reachable
 from tableferry.formats.parquet.iceberg_blockers import Expected, blockers
 from tableferry.formats.parquet.iceberg_metrics import End, read_end, read_ends

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.asking import demand_shown, describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import Format, HiveColumn, HiveTable, ineligibility
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.files import TableFiles, listing
+from tableferry.fleet.warehouse.hive_table import Format, HiveColumn, HiveTable
 from tableferry.formats.hive.catalog_partitions import list_partitions
 from tableferry.formats.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.spark import catalog

@@ -13,16 +13,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from tableferry.errors import Refused
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, manifests, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.data_files import Change
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.eligibility import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.file_schemas import one_of_each_schema, schema_of, with_names_in_files
 from tableferry.fleet.warehouse.files import TableFiles, digest, too_deep
+from tableferry.fleet.warehouse.hive_table import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
 from tableferry.fleet.warehouse.identity import change_unchanged
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from tableferry.errors import TableError
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.hive_copy.target import read_target
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
-from tableferry.fleet.warehouse.shadow.target import read_target
 from tableferry.formats.hive.locations import reachable
 from tableferry.spark import catalog
 from tableferry.spark.driver import in_process

@@ -19,19 +19,19 @@ from typing import Any, Self
 from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.commands import command
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.naming import first_name
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.hive_copy.table import PURGE
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.names import first_name
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.warehouse import hive, iceberg
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.existing import entries, is_made_of
-from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.progress_properties import FOLDER, sync_folder
 from tableferry.fleet.warehouse.rewriting.places import hive_location_of
-from tableferry.fleet.warehouse.shadow.hive_copy import PURGE
-from tableferry.fleet.warehouse.shadow.late.record import Record
-from tableferry.fleet.warehouse.shadow.marks import FOLDER, sync_folder
+from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.views import above
 from tableferry.formats.hive.locations import below

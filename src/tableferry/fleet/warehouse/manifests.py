@@ -28,9 +28,9 @@ from tableferry.fleet.warehouse.data_files import (
     samples_of,
     specs_of,
 )
-from tableferry.fleet.warehouse.eligibility import HiveTable
 from tableferry.fleet.warehouse.file_schemas import schema_of, with_names_in_files
 from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.manifest_file import encoded, written
 from tableferry.fleet.warehouse.name_mapping import (
     MAPPING,

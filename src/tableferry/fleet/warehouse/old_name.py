@@ -6,7 +6,7 @@ Readers go on by the old name, also with columns that come later; who writes by 
 from __future__ import annotations
 
 from tableferry.errors import Refused
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds, qualified

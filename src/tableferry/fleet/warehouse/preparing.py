@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tableferry.errors import Refused, StateError, TableError, first_line
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, delta, hive, iceberg, trial
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import TableFiles

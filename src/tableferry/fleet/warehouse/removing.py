@@ -10,8 +10,10 @@ from functools import partial
 
 from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.late_files.classification import DIRECTORY, run_of
+from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
@@ -26,8 +28,6 @@ from tableferry.fleet.warehouse.leftovers import (
     demand_keeps_files,
     described,
 )
-from tableferry.fleet.warehouse.shadow.late.classify import DIRECTORY, run_of
-from tableferry.fleet.warehouse.shadow.late.record import Record
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 from tableferry.errors import Refused, TableError
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
 from tableferry.fleet.warehouse.identity import change_unchanged

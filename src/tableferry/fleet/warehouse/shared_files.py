@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tableferry.errors import TableError
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse

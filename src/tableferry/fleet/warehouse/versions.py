@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
 

@@ -15,13 +15,12 @@ from tableferry.errors import (
     Failed,
     StateError,
 )
-from tableferry.pipelines.engines.port import EffectHook, apply_definitions
-from tableferry.pipelines.engines.streaming.engine import FlowResult, StreamingEngine
+from tableferry.pipelines.engines.port import EffectHook, FlowResult, RunnableEngine, apply_definitions
 from tableferry.pipelines.handover import copies
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import event_log_name
 from tableferry.pipelines.model.identities import parse_identity_property
-from tableferry.pipelines.model.plan import HISTORY_FLOW, Plan, TargetPlan
+from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.steps import (
     AdoptRenamedState,
     AdoptState,
@@ -71,16 +70,15 @@ class Runner:
         self._on_effect(effect)
         self.check_lease(self._spark)
 
-    def run(self, planned: Plan) -> None:
-        """Perform a plan; fill ``results`` and ``verdicts``."""
+    def run(self, planned: Plan, engine: RunnableEngine) -> None:
+        """Perform a plan, with its flows on an engine; fill ``results`` and ``verdicts``."""
         for target in planned.targets:
             self.perform_state_steps(target)
-        engine = StreamingEngine(self._spark, self.store, before_effect=self.before_effect)
         for target in planned.targets:
             apply_definitions(target.definitions, engine)
         by_target = {target.target.key: target for target in planned.targets}
         with task(_log, "run the flows", level=logging.DEBUG) as running:
-            engine.run(lambda result: self._record_result(by_target[result.owner.key], result, running))
+            engine.run(lambda result: self._record_result(by_target[result.flow.owner.key], result, running))
 
     def perform_state_steps(self, target: TargetPlan) -> None:
         """Perform the steps that change the state of a target."""
@@ -164,7 +162,7 @@ class Runner:
     def _record_result(self, target: TargetPlan, result: FlowResult, running: Task) -> None:
         self.results.setdefault(target.target.key, []).append(result)
         running.update("flows", sum(map(len, self.results.values())))
-        if result.flow.name == HISTORY_FLOW:
+        if result.flow.is_initial_copy:
             self.compare_copy(target)
 
     def compare_copy(self, target: TargetPlan) -> None:
@@ -215,9 +213,7 @@ def find_unrecorded_progress(planned: Plan, facts: Facts) -> tuple[tuple[Migrati
             continue
         recorded = tracking or Tracking({})
         versions = {key: source.version for key in start.baselines if (source := facts.tables.get(key))}
-        started = {
-            flow.flow.name for flow in target.flows if planned.in_pipeline and flow.action == "continue"
-        }
+        started = {flow.name for flow in target.flows if planned.in_pipeline and flow.action == "continue"}
         current = replace(
             recorded,
             current={**recorded.current, **versions},

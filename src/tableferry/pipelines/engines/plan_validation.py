@@ -13,7 +13,7 @@ from tableferry.pipelines.engines.streaming.flow_errors import create_flow_error
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.model.flows import DataFlow, Flow, Project, Target
 from tableferry.pipelines.model.plan import Plan, TargetPlan
-from tableferry.pipelines.model.steps import DefineAutoCdc, RecordStart, ResetTarget
+from tableferry.pipelines.model.steps import PlannedFlow, RecordStart, ResetTarget
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.column_mismatches import (
     find_narrow_copied_columns,
@@ -125,8 +125,8 @@ def find_missing_sequence(target: TargetPlan, spark: SparkSession) -> Finding | 
     ):
         return None
     table, column = source.migration.table, source.cdc.sequence_by
-    cdc_flows = [step for step in target.steps if isinstance(step, DefineAutoCdc)]
-    baseline_events = next((flow.baseline_events for flow in cdc_flows if flow.baseline_events), None)
+    flows = (step for step in target.steps if isinstance(step, PlannedFlow))
+    baseline_events = next((flow.baseline_events for flow in flows if flow.baseline_events), None)
     if baseline_events is not None:
         try:
             copied_sequences.read_newest_events(spark, baseline_events, source.cdc, persist=False)

@@ -21,6 +21,9 @@ HandOverMethod = Literal["checkpoint", "content", "version", "explicit"]
 BY_VERSION = "set handOver to version, which loses the rows that the old job hasn't processed yet"
 """The advice to start the flows after the current source versions."""
 
+Start = int | str
+"""A starting version, ``latest``, or ``timestamp:…`` with a starting timestamp."""
+
 Mode = Literal["stream", "batch"]
 ScdType = Literal[1, 2]
 
@@ -32,6 +35,10 @@ AUTO_LOADER = "cloudFiles"
 
 QUARANTINED_COLUMN = "is_quarantined"
 """The column that contains whether a row breaks a data quality rule."""
+
+HISTORY_VIEW = "v_tableferry_history"
+HISTORY_FLOW = "f_tableferry_history"
+"""The view and the flow of the initial copy."""
 
 _LOG = "__tableferry_events_"
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import LegacyWrites
-from tableferry.pipelines.model.flows import DataFlow, Flow, HistorySource, Project
-from tableferry.pipelines.model.phases import Action, Phase
-from tableferry.pipelines.model.steps import DefineView, Definition, Start, StateStep, Step
+from tableferry.pipelines.model.flows import DataFlow, HistorySource, Project
+from tableferry.pipelines.model.phases import Phase
+from tableferry.pipelines.model.steps import (
+    DefineView,
+    Definition,
+    PlannedFlow,
+    SourceWait,
+    StateStep,
+    Step,
+)
 from tableferry.pipelines.model.target_state import MigrationStart, TargetState
 from tableferry.spark.tables import TableName
 from tableferry.verify import Verdict
@@ -25,42 +31,10 @@ LookBack = int | datetime
 DEFAULT_LOOK_BACK = 100
 """The default number of source versions."""
 
-HISTORY_VIEW = "v_tableferry_history"
-HISTORY_FLOW = "f_tableferry_history"
-
 
 def pinned_clone_name(target: TableName) -> TableName:
     """Return the name of the clone that the initial copy streams."""
     return TableName((*target.parts[:-1], f"{target.table}__tableferry_pinned"))
-
-
-@dataclass(frozen=True)
-class SourceWait:
-    """A flow waits until a source at version ``current`` has a commit after ``baseline``."""
-
-    table: TableName
-    baseline: int | None
-    current: int | None
-    why: Finding
-
-
-@dataclass(frozen=True)
-class PlannedFlow:
-    """A flow in a plan.
-
-    Attributes:
-        action: The run's action, see `phases.ACTIONS`.
-        starts: The start of each stream, by view and table key; None continues from the checkpoint.
-        starts_ahead: The start of a source has no commit yet.
-        start_offset: The offset of its fresh checkpoint, as Spark writes it; empty if ``starts`` apply.
-    """
-
-    flow: Flow
-    action: Action
-    starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
-    waits: tuple[SourceWait, ...] = ()
-    starts_ahead: bool = False
-    start_offset: str = ""
 
 
 @dataclass(frozen=True)

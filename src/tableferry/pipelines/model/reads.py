@@ -16,10 +16,10 @@ from tableferry.pipelines.model.flows import (
     PythonSource,
     ReaderSource,
     SqlSource,
+    Start,
     View,
     explicit_start,
 )
-from tableferry.pipelines.model.steps import Start
 from tableferry.spark.tables import TableName
 
 _HOW_IN_SQL = (

@@ -8,13 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tableferry.pipelines.model.flows import CdcSettings, DataFlow, Flow, HistorySource, Target, View
+from tableferry.errors import Finding
+from tableferry.pipelines.model.flows import (
+    CdcSettings,
+    DataFlow,
+    Expectation,
+    Flow,
+    HistorySource,
+    MetadataColumn,
+    Start,
+    Target,
+    View,
+)
 from tableferry.pipelines.model.identities import FlowSettings, TableIdentity
+from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart
 from tableferry.spark.tables import TableName
-
-Start = int | str
-"""A starting version, ``latest``, or ``timestamp:…`` with a starting timestamp."""
 
 
 @dataclass(frozen=True)
@@ -192,33 +201,13 @@ class DefineView:
 
 
 @dataclass(frozen=True)
-class FlowDefinition:
-    """A flow of a spec.
+class SourceWait:
+    """A flow waits until a source at version ``current`` has a commit after ``baseline``."""
 
-    Attributes:
-        owner: The target of the spec, which owns the checkpoint.
-        generation: The owner's generation.
-        unrecorded_settings: The settings to record before the first rows; None if they are recorded.
-        starts_ahead: The start of a source has no commit yet.
-        start_offset: The offset at which its fresh checkpoint starts, as Spark writes it.
-    """
-
-    flow: Flow
-    owner: TableName
-    generation: int
-    once: bool = False
-    unrecorded_settings: FlowSettings | None = None
-    starts_ahead: bool = False
-    start_offset: str = ""
-
-
-@dataclass(frozen=True)
-class DefineAppend(FlowDefinition):
-    """Append a view's rows to the target."""
-
-    def __str__(self) -> str:
-        how = ", once" if self.once else ""
-        return f"append {self.flow.view} to {self.flow.target}{how}"
+    table: TableName
+    baseline: int | None
+    current: int | None
+    why: Finding
 
 
 @dataclass(frozen=True)
@@ -233,20 +222,89 @@ class BaselineEvents:
     until: Mapping[str, int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DefineAutoCdc(FlowDefinition):
-    """Apply a view's events to the target as AUTO CDC does.
+@dataclass(frozen=True)
+class PlannedFlow:
+    """A flow in a plan. All engines and a bundle's `src/migration` consume it; as a step it defines the flow.
 
     Attributes:
+        flow: The flow in the spec, or the initial copy. In a `PipelinePlan` it has its names in the pipeline.
+        table: The table that it fills.
+        owner: The target of the spec, which owns the checkpoint.
+        generation: The owner's generation.
+        action: The run's action, see `phases.ACTIONS`.
+        is_initial_copy: Whether it copies the legacy table.
+        streamed: Whether it reads its view as a stream; otherwise as a batch of the rows that exist now.
+        starts: The start of each stream, by view and table key; None continues from the checkpoint.
+        starts_ahead: The start of a source has no commit yet.
+        start_offset: The offset of its fresh checkpoint, as Spark writes it; empty if ``starts`` apply.
+        unrecorded_settings: The settings to record before the first rows; None if they are recorded.
         baseline_events: The events that contain the sequences of copied rows; None if these aren't available.
     """
 
-    settings: CdcSettings
+    flow: Flow
+    table: Target
+    owner: TableName
+    generation: int
+    action: Action
+    is_initial_copy: bool = False
+    streamed: bool = True
+    starts: Mapping[str, Mapping[str, Start | None]] = field(default_factory=dict)
+    waits: tuple[SourceWait, ...] = ()
+    starts_ahead: bool = False
+    start_offset: str = ""
+    unrecorded_settings: FlowSettings | None = None
     baseline_events: BaselineEvents | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the run starts or continues it."""
+        return self.action in ("start", "continue")
+
+    @property
+    def name(self) -> str:
+        """The name of the flow."""
+        return self.flow.name
+
+    @property
+    def target(self) -> TableName:
+        """The name of the table that it fills."""
+        return self.flow.target
+
+    @property
+    def location(self) -> str:
+        """Its place in the spec, for messages."""
+        return self.flow.location
+
+    @property
+    def once(self) -> bool:
+        """Whether it is a run-once flow. A full refresh runs it again."""
+        return self.flow.once
+
+    @property
+    def spark_conf(self) -> Mapping[str, str]:
+        """Spark settings of the flow."""
+        return self.table.spark_conf
+
+    @property
+    def cdc(self) -> CdcSettings | None:
+        """The AUTO CDC settings; None for an append flow."""
+        return self.table.cdc if self.flow.kind == "cdc" else None
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """Data quality rules; none for the initial copy, which is compared instead."""
+        return () if self.is_initial_copy else self.table.expectations
+
+    @property
+    def metadata(self) -> tuple[MetadataColumn, ...]:
+        """Operational metadata columns; none for the initial copy, which copies those columns."""
+        return () if self.is_initial_copy else self.table.metadata
+
     def __str__(self) -> str:
-        kind = f"SCD type {self.settings.scd_type}" + (", once" if self.once else "")
-        return f"apply {self.flow.view} to {self.flow.target} as {kind}"
+        once = ", once" if self.once else ""
+        if self.cdc:
+            return f"apply {self.flow.view} to {self.target} as SCD type {self.cdc.scd_type}{once}"
+        return f"append {self.flow.view} to {self.target}{once}"
 
 
 @dataclass(frozen=True)
@@ -273,5 +331,5 @@ StateStep = (
     | RecordTableIdentity
     | RecordVersions
 )
-Definition = DefineTable | DefineView | DefineSnapshots | DefineAppend | DefineAutoCdc
+Definition = DefineTable | DefineView | DefineSnapshots | PlannedFlow
 Step = StateStep | Definition

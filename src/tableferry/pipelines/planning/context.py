@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import DataFlow, Flow, Migration
+from tableferry.pipelines.model.flows import DataFlow, Flow, Migration, Target
 from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import Step
@@ -126,6 +126,10 @@ class PlanningContext:
     def list_reads(self, flow: Flow) -> tuple[Read, ...]:
         """Return the sources that one of its flows streams from."""
         return self.facts.streamed_reads(self.dataflow, flow)
+
+    def find_table(self, flow: Flow) -> Target:
+        """Return the table of the spec that a flow fills."""
+        return next(table for table in self.dataflow.tables if table.name.key == flow.target.key)
 
     def list_all_reads(self) -> Iterable[Read]:
         """Return the sources of all its streaming flows."""

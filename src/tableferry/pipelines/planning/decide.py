@@ -21,8 +21,8 @@ from dataclasses import replace
 from tableferry.pipelines.model.facts import Facts, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.phases import Phase
-from tableferry.pipelines.model.plan import Plan, PlannedFlow, PlanRequest, TargetPlan
-from tableferry.pipelines.model.steps import FlowDefinition
+from tableferry.pipelines.model.plan import Plan, PlanRequest, TargetPlan
+from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import baseline, identity, pipeline_identity
 from tableferry.pipelines.planning.context import (
@@ -60,7 +60,7 @@ def decide(project: Project, facts: Facts, request: PlanRequest) -> Plan:
             plan = _target_plan(
                 PlanningContext(dataflow, dataflows, producers, facts, request, filling, stored)
             )
-            filling |= {step.flow.target.key for step in plan.steps if isinstance(step, FlowDefinition)}
+            filling |= {step.target.key for step in plan.steps if isinstance(step, PlannedFlow)}
             plans.append(plan)
     return Plan(project, request.pipeline_id, tuple(plans), request.engine)
 

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from tableferry.pipelines.model.flows import (
+    HISTORY_FLOW,
+    HISTORY_VIEW,
     CdcSettings,
     DataFlow,
     Flow,
     HistorySource,
     Migration,
+    Start,
     Target,
     View,
 )
-from tableferry.pipelines.model.plan import (
-    HISTORY_FLOW,
-    HISTORY_VIEW,
-    EngineKind,
-    PlannedFlow,
-    pinned_clone_name,
-)
+from tableferry.pipelines.model.plan import EngineKind, pinned_clone_name
 from tableferry.pipelines.model.reads import list_upstream_views
 from tableferry.pipelines.model.steps import (
     BaselineEvents,
-    DefineAppend,
-    DefineAutoCdc,
     DefineSnapshots,
     DefineTable,
     DefineView,
-    Start,
+    PlannedFlow,
 )
 from tableferry.pipelines.model.target_state import MigrationStart
-from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.context import (
     Findings,
     PlanningContext,
@@ -54,7 +49,7 @@ def define_flows(context: PlanningContext, flows: Sequence[PlannedFlow]) -> Find
     # A pipeline starts a run-once flow only once, but must define it for a full refresh.
     migration = context.migration if context.needs_copy or context.request.in_pipeline else None
     copied = None if migration and migration.take_over else migration
-    running = [plan for plan in flows if plan.action in ("start", "continue")]
+    running = [plan for plan in flows if plan.is_running]
     from_snapshots = [table for table in context.dataflow.tables if table.snapshots is not None]
     if not running and not copied and not from_snapshots:
         return Findings()
@@ -72,7 +67,7 @@ def define_flows(context: PlanningContext, flows: Sequence[PlannedFlow]) -> Find
     streamed = {
         view.name
         for plan in running
-        if not plan.flow.once
+        if not plan.once
         for view in _list_views(context.dataflow, plan.flow.view)
     }
     defined: set[str] = set()
@@ -83,7 +78,7 @@ def define_flows(context: PlanningContext, flows: Sequence[PlannedFlow]) -> Find
                 # A view that run-once and streaming flows share has the starts of the streaming flows.
                 view_starts, once = starts.get(view.name, {}), view.name not in streamed
                 findings += plan_steps(DefineView(view, context.target, view_starts, once=once))
-        findings += plan_steps(_define_flow(context, plan.flow, plan, once=plan.flow.once))
+        findings += plan_steps(plan)
     return findings
 
 
@@ -101,9 +96,7 @@ def _define_tables(context: PlanningContext, flows: Sequence[PlannedFlow], *, ha
     for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         is_target = table is dataflow.target
         filled = any(
-            plan.action in ("continue", "idle", "done")
-            for plan in flows
-            if plan.flow.target.key == table.name.key
+            plan.action in ("continue", "idle", "done") for plan in flows if plan.target.key == table.name.key
         )
         filled |= is_target and context.migration_start is not None and not has_copy
         history = _name_history(context) if is_target else ""
@@ -128,11 +121,19 @@ def _define_copy(context: PlanningContext, migration: Migration, start: Migratio
     clone = pinned_clone_name(context.target) if streams[context.request.engine] else None
     source = HistorySource(migration, start.copy.version, cdc, clone)
     view = View(HISTORY_VIEW, "batch", source, migration.location)
-    flow = Flow(HISTORY_FLOW, "append", context.target, HISTORY_VIEW, location=migration.location)
-    return plan_steps(
-        DefineView(view, context.target, once=True),
-        _define_flow(context, flow, PlannedFlow(flow, "start"), once=True),
+    kind: Literal["append", "cdc"] = "cdc" if cdc else "append"
+    flow = Flow(HISTORY_FLOW, kind, context.target, HISTORY_VIEW, once=True, location=migration.location)
+    copy = PlannedFlow(
+        flow,
+        context.dataflow.target,
+        context.target,
+        context.generation,
+        "start",
+        is_initial_copy=True,
+        streamed=clone is not None,
+        baseline_events=_find_events_before(context, cdc),
     )
+    return plan_steps(DefineView(view, context.target, once=True), copy)
 
 
 def _check_properties(table: Target, engine: EngineKind) -> Findings:
@@ -166,22 +167,7 @@ def _name_history(context: PlanningContext) -> str:
     return "" if context.is_refreshed or context.stored.resetting else recorded_history(context)
 
 
-def _define_flow(
-    context: PlanningContext, flow: Flow, plan: PlannedFlow, *, once: bool
-) -> DefineAppend | DefineAutoCdc:
-    table = next(table for table in context.dataflow.tables if table.name.key == flow.target.key)
-    recorded = not context.fills_new_generation and identity.is_recorded(context, flow, table.cdc)
-    needs_identity = not once and not context.request.in_pipeline and not recorded
-    identify = identity.collect_settings(context, flow, table.cdc) if needs_identity else None
-    start = (plan.starts_ahead, plan.start_offset)
-    common = (context.target, context.generation, once, identify, *start)
-    if table.cdc and (flow.kind == "cdc" or flow.name == HISTORY_FLOW):
-        events = _find_events_before(context, table.cdc) if flow.name == HISTORY_FLOW else None
-        return DefineAutoCdc(replace(flow, kind="cdc"), *common, settings=table.cdc, baseline_events=events)
-    return DefineAppend(flow, *common)
-
-
-def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> BaselineEvents | None:
+def _find_events_before(context: PlanningContext, cdc: CdcSettings | None) -> BaselineEvents | None:
     """Return the events up to the baselines, which give the copied rows their sequences; None if they can't.
 
     A truncate event is newer than every row without a sequence, so it would apply to all of them.
@@ -190,7 +176,8 @@ def _find_events_before(context: PlanningContext, cdc: CdcSettings) -> BaselineE
     if not start or start.certainty == "assumed" or context.request.in_pipeline:
         return None
     if (
-        cdc.scd_type != 1
+        cdc is None
+        or cdc.scd_type != 1
         or cdc.apply_as_truncates
         or any(read.explicit is not None for read in context.list_all_reads())
     ):

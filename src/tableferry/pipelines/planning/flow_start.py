@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
 
 from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import DataFlow, Flow
-from tableferry.pipelines.model.identities import FlowIdentity
-from tableferry.pipelines.model.plan import PlannedFlow, SourceWait
+from tableferry.pipelines.model.flows import DataFlow, Flow, Start, Target
+from tableferry.pipelines.model.identities import FlowIdentity, FlowSettings
+from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaOffset
-from tableferry.pipelines.model.steps import RenameFlow, Start
+from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait
 from tableferry.pipelines.model.target_state import Baseline, TargetState
+from tableferry.pipelines.planning import identity
 from tableferry.pipelines.planning.baseline import check_broker_range
 from tableferry.pipelines.planning.context import (
     Findings,
@@ -63,7 +64,7 @@ def plan_flows(context: PlanningContext) -> tuple[tuple[PlannedFlow, ...], Findi
     for flow in _sort_flows(context):
         checkpoint = Checkpoint() if context.fills_new_generation else context.find_checkpoint(flow)
         plan, new = _plan_flow(context, flow, checkpoint)
-        if not flow.once and plan.action in ("start", "continue"):
+        if not flow.once and plan.is_running:
             context = replace(context, filling=context.filling | {flow.target.key})
         plans.append(plan)
         findings += new
@@ -100,10 +101,13 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     table, and a reader without a recorded start also keep a flow waiting.
     """
     in_pipeline, started = context.request.in_pipeline, checkpoint.has_started
+    table = context.find_table(flow)
+    planned = partial(PlannedFlow, flow, table, context.target, context.generation, streamed=not flow.once)
     if flow.once:
-        return PlannedFlow(flow, "done" if checkpoint.done and not in_pipeline else "start"), Findings()
+        action: Action = "done" if checkpoint.done and not in_pipeline else "start"
+        return planned(action), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
-        return PlannedFlow(flow, "wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
+        return planned("wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
     findings = Findings()
     positions = []
     for read in context.list_reads(flow):
@@ -131,18 +135,35 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         legacy = context.migration.table
         waits.append(SourceWait(legacy, None, None, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
     if waits:
-        return PlannedFlow(flow, "wait", starts, tuple(waits)), findings
+        return planned("wait", starts=starts, waits=tuple(waits)), findings
     has_work = checkpoint.has_pending_batch or any(position.has_new_commits for position in positions)
     if started and not in_pipeline and not has_work:
-        return PlannedFlow(flow, "idle", starts), findings
+        return planned("idle", starts=starts), findings
     if commit_waits and not started:
         tables = ", ".join(str(wait.table) for wait in commit_waits)
         findings += add_note(
             f"{flow.name} begins without {tables}, which has no commit after its baseline yet"
         )
-    action: Literal["continue", "start"] = "continue" if started else "start"
-    seed = "".join(position.seed for position in positions)
-    return PlannedFlow(flow, action, starts, starts_ahead=bool(commit_waits), start_offset=seed), findings
+    plan = planned(
+        "continue" if started else "start",
+        starts=starts,
+        starts_ahead=bool(commit_waits),
+        start_offset="".join(position.seed for position in positions),
+        unrecorded_settings=_collect_unrecorded_settings(context, flow, table),
+    )
+    return plan, findings
+
+
+def _collect_unrecorded_settings(context: PlanningContext, flow: Flow, table: Target) -> FlowSettings | None:
+    """Return the settings to record before a flow's first rows; None if they are recorded.
+
+    In a pipeline, `prepare` records them.
+    """
+    if context.request.in_pipeline:
+        return None
+    if not context.fills_new_generation and identity.is_recorded(context, flow, table.cdc):
+        return None
+    return identity.collect_settings(context, flow, table.cdc)
 
 
 def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Findings:
@@ -252,9 +273,9 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
     is_unseen = any(read.unmanaged for read in reads)
     if "" in ids:
         return False
-    for table, name, identity in _list_recorded_flows(context):
+    for table, name, recorded in _list_recorded_flows(context):
         if name == gone:
-            old_ids = set(identity.sources.values())
+            old_ids = set(recorded.sources.values())
             same_source = bool(ids & old_ids) or (is_unseen and not old_ids)
             return table.key == flow.target.key and same_source
     # The state has no such flow: an older version of Tableferry wrote it, without the sources.

@@ -12,8 +12,7 @@ from itertools import takewhile
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import DataFlow, Target, event_log_name
-from tableferry.pipelines.model.plan import HISTORY_FLOW
+from tableferry.pipelines.model.flows import HISTORY_FLOW, DataFlow, Target, event_log_name
 from tableferry.pipelines.model.steps import ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
 from tableferry.pipelines.planning import identity

@@ -11,10 +11,9 @@ from tableferry.formats.delta.commits import Commit, commits_since
 from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.handover import kafka
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import DataFlow
+from tableferry.pipelines.model.flows import DataFlow, Start
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.source_offsets import KafkaRange
-from tableferry.pipelines.model.steps import Start
 from tableferry.pipelines.model.target_state import MigrationStart, TargetState
 from tableferry.pipelines.planning.target_needs import TargetNeeds
 from tableferry.spark import catalog

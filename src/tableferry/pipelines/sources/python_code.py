@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tableferry.errors import Failed, Finding, first_line
-from tableferry.pipelines.model.flows import PythonCode, View, explicit_start
+from tableferry.pipelines.model.flows import PythonCode, Start, View, explicit_start
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.steps import Start
 from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName

@@ -26,11 +26,11 @@ from tableferry.pipelines.model.flows import (
     PythonSource,
     ReaderSource,
     SqlSource,
+    Start,
     View,
     explicit_start,
 )
 from tableferry.pipelines.model.source_offsets import KafkaOffset
-from tableferry.pipelines.model.steps import Start
 from tableferry.pipelines.sources.python_code import (
     FOLLOWED_OPTIONS,
     NO_ENTRIES,

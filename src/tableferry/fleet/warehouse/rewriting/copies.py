@@ -17,18 +17,18 @@ from pyspark.sql import functions as F
 from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError
-from tableferry.fleet.job import TargetFormat
-from tableferry.fleet.plan import Kind
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, hive, iceberg, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.eligibility import READING, SOURCE, HiveTable, paths_of
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.frames import with_null_partitions
+from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveTable, paths_of
 from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.neighbours import Neighbourhood
+from tableferry.fleet.warehouse.partition_conditions import sql_type
 from tableferry.fleet.warehouse.rewriting.pieces import Held, Note, holds
 from tableferry.fleet.warehouse.rewriting.places import is_written, new_location
-from tableferry.fleet.warehouse.shadow.conditions import sql_type
+from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split

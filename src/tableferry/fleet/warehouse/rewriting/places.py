@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 
 _SUFFIXES = {TargetFormat.ICEBERG: "_iceberg", TargetFormat.DELTA: "_delta"}
 # What the directories of new tables end in that aren't the Hive table's own.

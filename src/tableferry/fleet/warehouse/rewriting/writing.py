@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from tableferry.amounts import first_of, size
 from tableferry.errors import TableError
-from tableferry.fleet.job import TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import comparing, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.files import TableFiles, too_deep
+from tableferry.fleet.warehouse.partition_conditions import sql_types, where
+from tableferry.fleet.warehouse.partitions import Partition, parsed
 from tableferry.fleet.warehouse.rewriting import copies
 from tableferry.fleet.warehouse.rewriting.copies import Copy
 from tableferry.fleet.warehouse.rewriting.pieces import WHOLE, Piece, chunks, others, pieces_of, stale
-from tableferry.fleet.warehouse.shadow.conditions import sql_types, where
-from tableferry.fleet.warehouse.shadow.partitions import Partition, parsed
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 

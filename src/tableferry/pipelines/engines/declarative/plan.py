@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tableferry.pipelines.model.flows import (
-    CdcSettings,
     Expectation,
-    Flow,
     MetadataColumn,
     PythonSource,
     ReaderSource,
     SnapshotCdc,
     Source,
+    Start,
     View,
 )
-from tableferry.pipelines.model.steps import Start
+from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources import views
 
 if TYPE_CHECKING:
@@ -64,41 +63,6 @@ class PipelineView:
 
 
 @dataclass(frozen=True)
-class PipelineFlow:
-    """A flow of the pipeline from a view into a table.
-
-    Attributes:
-        name: Its name in the pipeline, which identifies its checkpoint.
-        target: The table's name in the pipeline.
-        view: The name of the view that it reads.
-        rows: The name of a view of exactly the rows that it writes, if they differ from `view`.
-        location: Its place in the spec, for messages.
-        streamed: Whether it reads the view as a stream.
-        once: Whether it is a run-once flow. A full refresh runs it again.
-        history: Whether it is the initial copy.
-        cdc: The AUTO CDC settings; None for an append flow.
-        expectations: Data quality rules; empty for the initial copy, which is compared instead.
-        written: The flow in the spec.
-        spark_conf: Spark settings of the flow; empty if the pipeline uses those of the table.
-        metadata: Operational metadata columns; empty for the initial copy, which copies those columns.
-    """
-
-    name: str
-    target: str
-    view: str
-    rows: str
-    location: str
-    streamed: bool
-    once: bool
-    history: bool
-    cdc: CdcSettings | None
-    expectations: tuple[Expectation, ...]
-    written: Flow
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    metadata: tuple[MetadataColumn, ...] = ()
-
-
-@dataclass(frozen=True)
 class PipelineSnapshots:
     """A table of the pipeline that AUTO CDC fills from snapshots.
 
@@ -134,11 +98,16 @@ class PipelineMaterializedView:
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Everything that a pipeline defines in its next update."""
+    """Everything that a pipeline defines in its next update.
+
+    Attributes:
+        flows: The flows that run, with the names of flows and views in the pipeline. A flow's name identifies
+            its checkpoint.
+    """
 
     tables: tuple[PipelineTable, ...]
     views: tuple[PipelineView, ...]
-    flows: tuple[PipelineFlow, ...]
+    flows: tuple[PlannedFlow, ...]
     snapshots: tuple[PipelineSnapshots, ...] = ()
     materialized: tuple[PipelineMaterializedView, ...] = ()
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import Refused, TableError
 from tableferry.pipelines.engines.declarative.plan import (
-    PipelineFlow,
     PipelineMaterializedView,
     PipelinePlan,
     PipelineSnapshots,
@@ -24,7 +23,7 @@ from tableferry.pipelines.engines.declarative.plan import (
 )
 from tableferry.pipelines.model import sql
 from tableferry.pipelines.model.flows import (
-    CdcSettings,
+    HISTORY_VIEW,
     DeltaSource,
     HistorySource,
     MaterializedView,
@@ -32,15 +31,12 @@ from tableferry.pipelines.model.flows import (
     SqlSource,
     Target,
 )
-from tableferry.pipelines.model.plan import HISTORY_VIEW
 from tableferry.pipelines.model.reads import list_input_table_keys
 from tableferry.pipelines.model.steps import (
-    DefineAppend,
-    DefineAutoCdc,
     DefineSnapshots,
     DefineTable,
     DefineView,
-    FlowDefinition,
+    PlannedFlow,
 )
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.metadata_columns import add_target_columns
@@ -81,11 +77,10 @@ class PipelinePlanBuilder:
         # Tables that the pipeline creates, so that only its functions can read them.
         self._own_tables = {table.name.key for dataflow in project.dataflows for table in dataflow.tables}
         self._own_tables |= {view.target.name.key for view in project.materialized}
-        self._targets: dict[str, Target] = {}
         self._definitions: dict[tuple[str, str], DefineView] = {}
         self._tables: list[PipelineTable] = []
         self._views: dict[str, PipelineView] = {}
-        self._flows: list[PipelineFlow] = []
+        self._flows: list[PlannedFlow] = []
         self._snapshots: list[PipelineSnapshots] = []
         self._materialized: list[PipelineMaterializedView] = []
         for view in project.materialized:
@@ -108,7 +103,6 @@ class PipelinePlanBuilder:
         An open-source pipeline uses the format in ``spark.sql.sources.default``. With an explicit format,
         each second update fails with DELTA_CANNOT_CHANGE_PROVIDER.
         """
-        self._targets[definition.target.name.key] = definition.target
         self._tables.append(self._build_table(definition.target))
 
     def _build_table(self, target: Target) -> PipelineTable:
@@ -175,56 +169,35 @@ class PipelinePlanBuilder:
         """Store a view until a flow reads it."""
         self._definitions[definition.owner.key, definition.view.name] = definition
 
-    def define_append_flow(self, definition: DefineAppend) -> None:
-        """Add an append flow."""
-        self._flows.append(self._build_flow(definition, None))
-
-    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
-        """Add an AUTO CDC flow.
+    def define_flow(self, flow: PlannedFlow) -> None:
+        """Add a flow under its name in the pipeline, and the views that it reads.
 
         Raises:
-            Refused: The pipeline is open-source, which lacks the function; `decide` refuses such a plan.
+            Refused: The pipeline is open-source, which lacks AUTO CDC and run-once flows. `decide` refuses
+                such a plan.
+            TableError: The columns that get a prefix are only known when the pipeline runs.
         """
-        if not self._databricks:
-            raise Refused(
-                "AUTO_CDC_NOT_IN_SPARKS_OWN", location=definition.flow.location, table=definition.flow.target
-            )
-        self._flows.append(self._build_flow(definition, definition.settings))
-
-    def _build_flow(self, definition: FlowDefinition, cdc: CdcSettings | None) -> PipelineFlow:
-        flow, owner = definition.flow, definition.owner
-        target = self._targets[flow.target.key]
-        view = self._definitions[owner.key, flow.view].view
-        name, location = flow_name(flow.name, owner), f"{flow.location}: {flow.name}"
-        rows_view = identifier(f"rows_of_{name}")
-        history = isinstance(view.source, HistorySource)
-        if isinstance(view.source, HistorySource):
-            streamed = view.source.clone is not None
-            reads = rows_view
-            self._views[reads] = PipelineView(reads, view.source, view.location, streamed)
+        if flow.cdc and not self._databricks:
+            raise Refused("AUTO_CDC_NOT_IN_SPARKS_OWN", location=flow.location, table=flow.target)
+        name, location = flow_name(flow.name, flow.owner), f"{flow.location}: {flow.name}"
+        definition = self._definitions[flow.owner.key, flow.flow.view]
+        if isinstance(definition.view.source, HistorySource):
+            reads = identifier(f"rows_of_{name}")
+            view = PipelineView(reads, definition.view.source, definition.view.location, flow.streamed)
+            self._views[reads] = view
         else:
-            if definition.once and not self._databricks:
+            if flow.once and not self._databricks:
                 raise Refused("ONCE_NOT_IN_SPARKS_OWN", location=location)
-            streamed = not definition.once and view.mode == "stream"
-            reads = self._add_view(owner, flow.view, as_batch=not streamed)
-            if flow.column_prefix and not self._databricks and self._views[reads].inside:
-                raise TableError("PREFIX_OF_UNKNOWN_COLUMNS", location=location, view=flow.view)
-        return PipelineFlow(
-            identifier(name),
-            identifier(*flow.target.parts),
-            reads,
-            rows_view,
-            location,
-            streamed,
-            # In an open-source pipeline, the history is a stream whose checkpoint prevents a second copy.
-            once=definition.once and self._databricks,
-            history=history,
-            cdc=cdc,
-            expectations=() if history else target.expectations,
-            written=flow,
-            spark_conf={} if self._databricks else {**self._conf, **target.spark_conf},
-            metadata=() if history else target.metadata,
-        )
+            reads = self._add_view(flow.owner, flow.flow.view, as_batch=not flow.streamed)
+            if flow.flow.column_prefix and not self._databricks and self._views[reads].inside:
+                raise TableError("PREFIX_OF_UNKNOWN_COLUMNS", location=location, view=flow.flow.view)
+        # In an open-source pipeline, the history is a stream whose checkpoint prevents a second copy.
+        once = flow.once and self._databricks
+        named = replace(flow.flow, name=identifier(name), view=reads, once=once, location=location)
+        # On Databricks, the table has the settings of its flows.
+        settings = {} if self._databricks else {**self._conf, **flow.table.spark_conf}
+        table = replace(flow.table, spark_conf=settings)
+        self._flows.append(replace(flow, flow=named, table=table))
 
     def _add_view(self, owner: TableName, name: str, *, as_batch: bool) -> str:
         """Add a view and the views that it reads; return its name in the pipeline.

@@ -15,15 +15,16 @@ from pyspark.sql import functions as F
 
 from tableferry.errors import TableError
 from tableferry.pipelines.engines.declarative.plan import (
-    PipelineFlow,
     PipelineMaterializedView,
     PipelinePlan,
     PipelineSnapshots,
 )
 from tableferry.pipelines.model.flows import CdcSettings, Expectation
+from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources.metadata_columns import add_metadata_columns
 from tableferry.pipelines.sources.rows import apply_expectations, flag_or_quarantine_rows, prefix_columns
 from tableferry.pipelines.sources.snapshots import next_snapshot
+from tableferry.spark.quoting import identifier, unquote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -82,26 +83,27 @@ class PipelineRuntime:
         """Read a view of the pipeline, as a stream or as a batch."""
         return (self.spark.readStream if streamed else self.spark.read).table(view)
 
-    def rows_of(self, flow: PipelineFlow) -> str:
+    def rows_of(self, flow: PlannedFlow) -> str:
         """Return the name of the view with exactly the rows that a flow writes; define it if it's missing.
 
         Rules and metadata columns of a table would also apply to the history, so this view has them.
         """
-        where = flow.cdc.where if flow.cdc and not flow.history else None
-        if not (where or flow.expectations or flow.metadata or flow.written.column_prefix):
-            return flow.view
-        frame = self.frames.get(flow.view) if flow.written.column_prefix else None
+        view, where = flow.flow.view, flow.cdc.where if flow.cdc and not flow.is_initial_copy else None
+        if not (where or flow.expectations or flow.metadata or flow.flow.column_prefix):
+            return view
+        frame = self.frames.get(view) if flow.flow.column_prefix else None
         columns = None if frame is None else frame.columns
 
         def rows() -> DataFrame:
-            frame = prefix_columns(self.read(flow.view, streamed=flow.streamed), flow.written, columns)
+            frame = prefix_columns(self.read(view, streamed=flow.streamed), flow.flow, columns)
             if flow.metadata:
                 frame = add_metadata_columns(frame, flow.metadata, self._update_details())
             frame = flag_or_quarantine_rows(frame, flow.expectations)
             return frame.where(where) if where else frame
 
-        self.temporary_view(flow.rows)(self._apply_rules(flow.expectations, rows))
-        return flow.rows
+        name = identifier(f"rows_of_{unquote(flow.name)}")
+        self.temporary_view(name)(self._apply_rules(flow.expectations, rows))
+        return name
 
     def define_others(self, plan: PipelinePlan) -> None:
         """Define the flows from snapshots, and the materialized views."""

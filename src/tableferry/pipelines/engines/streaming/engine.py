@@ -4,57 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import SparkSession
 
 from tableferry.errors import Refused
 from tableferry.formats.delta.commits import Commit, commits_after, counted, newest_version
-from tableferry.pipelines.engines.port import EffectHook
+from tableferry.pipelines.engines.port import EffectHook, FlowResult
 from tableferry.pipelines.engines.streaming import table_creation
 from tableferry.pipelines.engines.streaming.flow_errors import create_flow_error, is_overflow
 from tableferry.pipelines.engines.streaming.flow_queries import FlowQueries
 from tableferry.pipelines.engines.streaming.flow_rows import FlowRows
 from tableferry.pipelines.engines.streaming.table_identities import TableIdentities
-from tableferry.pipelines.model.flows import Flow, event_log_name
+from tableferry.pipelines.model.flows import event_log_name
 from tableferry.pipelines.model.steps import (
-    DefineAppend,
-    DefineAutoCdc,
     DefineSnapshots,
     DefineTable,
     DefineView,
-    FlowDefinition,
+    PlannedFlow,
 )
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task, task
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS, exists, explaining
 from tableferry.spark.driver import in_process
-from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
 # Lets a stream start at a version that its source doesn't have yet; it reads nothing until then.
 _FUTURE_START = {"spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true"}
-
-
-@dataclass(frozen=True)
-class FlowResult:
-    """The result of a flow in one run.
-
-    Attributes:
-        rows: The number of rows that its commits added to the target, or for AUTO CDC of events that they
-            added to the target's log; None if commits have no metrics
-            (``spark.databricks.delta.history.metricsEnabled``).
-        violations: How many of the rows that it read violate each expectation that warns or drops.
-    """
-
-    flow: Flow
-    owner: TableName
-    rows: int | None
-    once: bool
-    violations: Mapping[str, int] = field(default_factory=dict)
 
 
 class StreamingEngine:
@@ -68,7 +46,7 @@ class StreamingEngine:
         before_effect: EffectHook = lambda _: None,
     ) -> None:
         self._spark, self._before_effect = spark, before_effect
-        self._flows: list[FlowDefinition] = []
+        self._flows: list[PlannedFlow] = []
         self._rows = FlowRows(spark, store.pipeline_id)
         self._identities = TableIdentities(spark, store, before_effect)
         self._queries = FlowQueries(spark, store, self._rows, self._identities, before_effect)
@@ -81,13 +59,9 @@ class StreamingEngine:
         """Define a view that the flows of its spec read."""
         self._rows.views.setdefault(definition.owner.key, {})[definition.view.name] = definition
 
-    def define_append_flow(self, definition: DefineAppend) -> None:
-        """Define a flow that appends a view's rows to a table."""
-        self._flows.append(definition)
-
-    def define_auto_cdc_flow(self, definition: DefineAutoCdc) -> None:
-        """Define an AUTO CDC flow of a view's events into a table."""
-        self._flows.append(definition)
+    def define_flow(self, flow: PlannedFlow) -> None:
+        """Define an append flow or an AUTO CDC flow, for `run`."""
+        self._flows.append(flow)
 
     def define_snapshots(self, definition: DefineSnapshots) -> None:
         """Refuse a table of snapshots, whose spec `engine_support` skips."""
@@ -104,24 +78,24 @@ class StreamingEngine:
         if self._flows:
             _activate_session(self._spark)
         for key in self._order_tables():
-            flows = [definition for definition in self._flows if definition.flow.target.key == key]
+            flows = [flow for flow in self._flows if flow.target.key == key]
             table = self._rows.tables[key]
             was_created = self._create_table(table, flows)
             self._identities.record_table(table, flows[0], was_created=was_created)
-        for definition in self._flows:
-            on_result(self._run_flow(definition))
+        for flow in self._flows:
+            on_result(self._run_flow(flow))
         self._identities.record_versions(self._flows)
 
     def _order_tables(self) -> Iterable[str]:
         """Order tables so that each can take its columns from those it reads: staging tables first."""
-        owners = list(dict.fromkeys(definition.owner.key for definition in self._flows))
+        owners = list(dict.fromkeys(flow.owner.key for flow in self._flows))
 
-        def position(definition: FlowDefinition) -> tuple[int, bool]:
-            return owners.index(definition.owner.key), self._rows.is_initial_copy(definition)
+        def position(flow: PlannedFlow) -> tuple[int, bool]:
+            return owners.index(flow.owner.key), flow.is_initial_copy
 
-        return dict.fromkeys(definition.flow.target.key for definition in sorted(self._flows, key=position))
+        return dict.fromkeys(flow.target.key for flow in sorted(self._flows, key=position))
 
-    def _create_table(self, definition: DefineTable, flows: Iterable[FlowDefinition]) -> bool:
+    def _create_table(self, definition: DefineTable, flows: Iterable[PlannedFlow]) -> bool:
         """Create a table if it's missing, and return whether it was created."""
         target = definition.target
         if exists(self._spark, target.name):
@@ -142,39 +116,39 @@ class StreamingEngine:
             table_creation.create_tables(self._spark, target, columns)
         return True
 
-    def _run_flow(self, definition: FlowDefinition) -> FlowResult:
-        owner, flow = self._rows.tables[definition.owner.key].target, definition.flow
-        is_cdc = isinstance(definition, DefineAutoCdc)
-        written = event_log_name(flow.target) if is_cdc else flow.target
-        future_start = _FUTURE_START if definition.starts_ahead else {}
+    def _run_flow(self, flow: PlannedFlow) -> FlowResult:
+        owner = self._rows.tables[flow.owner.key].target
+        written = event_log_name(flow.target) if flow.cdc else flow.target
+        future_start = _FUTURE_START if flow.starts_ahead else {}
         violations: Counter[str] = Counter()
         query_id = None
         try:
             with (
                 session.settings(self._spark, owner.spark_conf, f"{owner.location}.sparkConf"),
                 session.settings(self._spark, future_start, flow.location or flow.name),
-                task(_log, self._title(definition), table=flow.target) as running,
+                task(_log, _title(flow), table=flow.target) as running,
             ):
                 version = newest_version(self._spark, written)
-                if definition.once:
-                    self._queries.run_once(definition, running, violations)
+                if flow.once:
+                    self._queries.run_once(flow, running, violations)
                 else:
-                    query_id = self._queries.run_stream(definition, running, violations)
+                    query_id = self._queries.run_stream(flow, running, violations)
                 commits = _select_commits(
-                    commits_after(self._spark, written, version), None if is_cdc else query_id
+                    commits_after(self._spark, written, version), None if flow.cdc else query_id
                 )
                 rows = counted(commits, "numOutputRows")
                 _count_commits(running, rows, commits)
-                return FlowResult(flow, definition.owner, rows, definition.once, violations)
+                return FlowResult(flow, rows, violations)
         except SPARK_ERRORS as error:
-            may_be_narrow = not is_cdc and is_overflow(error)
-            narrow = self._rows.find_narrow_columns(definition) if may_be_narrow else ()
-            raise create_flow_error(flow, error, narrow) from error
+            may_be_narrow = not flow.cdc and is_overflow(error)
+            narrow = self._rows.find_narrow_columns(flow) if may_be_narrow else ()
+            raise create_flow_error(flow.flow, error, narrow) from error
 
-    def _title(self, definition: FlowDefinition) -> str:
-        if self._rows.is_initial_copy(definition):
-            return "copy the history"
-        return f"run {definition.flow.name} once" if definition.once else f"stream {definition.flow.name}"
+
+def _title(flow: PlannedFlow) -> str:
+    if flow.is_initial_copy:
+        return "copy the history"
+    return f"run {flow.name} once" if flow.once else f"stream {flow.name}"
 
 
 def _select_commits(commits: Iterable[Commit], query_id: str | None) -> tuple[Commit, ...]:

@@ -26,8 +26,8 @@ from tableferry.pipelines.engines.streaming import cdc_batches
 from tableferry.pipelines.engines.streaming.flow_errors import is_resumable
 from tableferry.pipelines.engines.streaming.flow_rows import FlowRows
 from tableferry.pipelines.engines.streaming.table_identities import TableIdentities
-from tableferry.pipelines.model.flows import Expectation, HistorySource
-from tableferry.pipelines.model.steps import DefineAutoCdc, FlowDefinition
+from tableferry.pipelines.model.flows import CdcSettings, Expectation, HistorySource
+from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.rows import (
     apply_expectations,
@@ -57,83 +57,80 @@ class FlowQueries:
     identities: TableIdentities
     before_effect: EffectHook
 
-    def run_once(self, definition: FlowDefinition, running: Task, violations: Counter[str]) -> None:
+    def run_once(self, flow: PlannedFlow, running: Task, violations: Counter[str]) -> None:
         """Write a flow's rows in one batch; add to ``violations`` how many violate each expectation."""
-        flow, observation = definition.flow, Observation()
-        output = self.rows.read_output(definition, observation)
-        is_copy, target = self.rows.is_initial_copy(definition), flow.target
-        with track_jobs(self.spark, running, partial(self._expected_size, definition)):
-            if isinstance(definition, DefineAutoCdc):
-                copied = self.rows.read(definition) if is_copy else None
+        observation = Observation()
+        output = self.rows.read_output(flow, observation)
+        with track_jobs(self.spark, running, partial(self._expected_size, flow)):
+            if flow.cdc:
+                copied = self.rows.read(flow) if flow.is_initial_copy else None
                 cdc_batches.apply_events(
-                    output, target, definition.settings, before_commit=self.before_effect, copied_rows=copied
+                    output, flow.target, flow.cdc, before_commit=self.before_effect, copied_rows=copied
                 )
-                self.rows.release_newest_events(definition)
+                self.rows.release_newest_events(flow)
             else:
-                self.before_effect(f"rows of {flow.name} into {target}")
-                writer = run_once_flows.build_writer_id(definition.owner, flow.name, definition.generation)
+                self.before_effect(f"rows of {flow.name} into {flow.target}")
+                writer = run_once_flows.build_writer_id(flow.owner, flow.name, flow.generation)
                 (
                     output.write.format("delta")
                     .mode("append")
                     .option("mergeSchema", "true")
                     .options(**run_once_flows.build_write_options(writer, 1))
-                    .saveAsTable(target.sql)
+                    .saveAsTable(flow.target.sql)
                 )
-        if not is_copy:
-            if list_counted_expectations(self._expectations(definition)):
+        if not flow.is_initial_copy:
+            if list_counted_expectations(flow.expectations):
                 _add_violations(violations, observation.get)
             self.before_effect(f"marking {flow.name} done")
-            checkpoints.mark_done(self._checkpoint(definition))
+            checkpoints.mark_done(self._checkpoint(flow))
 
-    def _expected_size(self, definition: FlowDefinition) -> Size:
+    def _expected_size(self, flow: PlannedFlow) -> Size:
         """Return how much a copy writes; unknown for a merge, which writes events."""
-        source = self.rows.source(definition)
-        if isinstance(definition, DefineAutoCdc) or not isinstance(source, HistorySource):
+        source = self.rows.source(flow)
+        if flow.cdc or not isinstance(source, HistorySource):
             return Size()
         rows = views.read_legacy_table(self.spark, source).count()
         (detail,) = self.spark.sql(f"DESCRIBE DETAIL {source.migration.table.sql}").collect()
         return Size(rows, detail["sizeInBytes"])
 
-    def run_stream(self, definition: FlowDefinition, running: Task, violations: Counter[str]) -> str:
+    def run_stream(self, flow: PlannedFlow, running: Task, violations: Counter[str]) -> str:
         """Process all commits that exist now, and return the query's id."""
-        flow, checkpoint = definition.flow, self._checkpoint(definition)
-        if definition.unrecorded_settings is not None:
+        checkpoint = self._checkpoint(flow)
+        if flow.unrecorded_settings is not None:
             table = self.rows.tables[flow.target.key]
-            self.identities.record_flow(table, definition, checkpoint, definition.unrecorded_settings)
-        if definition.start_offset:
+            self.identities.record_flow(table, flow, checkpoint, flow.unrecorded_settings)
+        if flow.start_offset:
             self.before_effect(f"starting the checkpoint of {flow.name} at the old stream's offset")
-            checkpoints.write_start_offset(checkpoint, definition.start_offset)
+            checkpoints.write_start_offset(checkpoint, flow.start_offset)
         self.before_effect(f"stream {flow.name} into {flow.target}")
         for attempt in range(_ATTEMPTS):
             try:
-                return self._stream(definition, running, violations)
+                return self._stream(flow, running, violations)
             except SPARK_ERRORS as error:
                 if attempt + 1 == _ATTEMPTS or not is_resumable(error):
                     raise
         raise AssertionError("unreachable")
 
-    def _stream(self, definition: FlowDefinition, running: Task, violations: Counter[str]) -> str:
-        expectations = self._expectations(definition)
-        is_cdc = isinstance(definition, DefineAutoCdc)
+    def _stream(self, flow: PlannedFlow, running: Task, violations: Counter[str]) -> str:
         # A merge reads its batch more than once, so the stream itself can't count violations.
-        in_batches = is_cdc and bool(list_counted_expectations(expectations))
+        in_batches = bool(flow.cdc and list_counted_expectations(flow.expectations))
         writer = (
-            self.rows.read(definition, None if is_cdc else _VIOLATIONS, without_expectations=in_batches)
+            self.rows.read(flow, None if flow.cdc else _VIOLATIONS, without_expectations=in_batches)
             .writeStream.trigger(availableNow=True)
-            .option("checkpointLocation", str(self._checkpoint(definition)))
+            .option("checkpointLocation", str(self._checkpoint(flow)))
         )
         raised: list[BaseException] = []
-        if isinstance(definition, DefineAutoCdc):
-            unapplied = expectations if in_batches else ()
-            apply_batch = self._batch_function(definition, unapplied, raised, violations)
+        if flow.cdc:
+            unapplied = flow.expectations if in_batches else ()
+            apply_batch = self._batch_function(flow, flow.cdc, unapplied, raised, violations)
             query = writer.foreachBatch(apply_batch).start()
         else:
-            self.rows.check_columns(definition)
+            self.rows.check_columns(flow)
             query = (
                 writer.format("delta")
                 .outputMode("append")
                 .option("mergeSchema", "true")
-                .toTable(definition.flow.target.sql)
+                .toTable(flow.target.sql)
             )
         try:
             _await_end(query, running, violations)
@@ -148,7 +145,8 @@ class FlowQueries:
 
     def _batch_function(
         self,
-        definition: DefineAutoCdc,
+        flow: PlannedFlow,
+        settings: CdcSettings,
         expectations: tuple[Expectation, ...],
         raised: list[BaseException],
         violations: Counter[str],
@@ -165,9 +163,9 @@ class FlowQueries:
                     _add_violations(violations, count_violations(batch, expectations))
                 judged = apply_expectations(batch, expectations)
                 cdc_batches.apply_events(
-                    change_feed.build_feed_events(judged, definition.settings),
-                    definition.flow.target,
-                    definition.settings,
+                    change_feed.build_feed_events(judged, settings),
+                    flow.target,
+                    settings,
                     before_commit=self.before_effect,
                     batch_number=number,
                     log_size=log_size,
@@ -178,11 +176,8 @@ class FlowQueries:
 
         return apply_batch
 
-    def _expectations(self, definition: FlowDefinition) -> tuple[Expectation, ...]:
-        return self.rows.tables[definition.flow.target.key].target.expectations
-
-    def _checkpoint(self, definition: FlowDefinition) -> Path:
-        return self.store.checkpoint_folder(definition.owner, definition.generation, definition.flow.name)
+    def _checkpoint(self, flow: PlannedFlow) -> Path:
+        return self.store.checkpoint_folder(flow.owner, flow.generation, flow.name)
 
 
 def _await_end(query: StreamingQuery, running: Task, violations: Counter[str]) -> None:

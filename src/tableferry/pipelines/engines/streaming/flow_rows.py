@@ -14,8 +14,8 @@ from tableferry.pipelines.cdc.fold import END, SEQUENCE, START
 from tableferry.pipelines.cdc.scd2_history_events import build_history_events
 from tableferry.pipelines.engines.streaming.table_identities import require_facts
 from tableferry.pipelines.handover import copied_sequences
-from tableferry.pipelines.model.flows import HistorySource, Source, Target
-from tableferry.pipelines.model.steps import DefineAutoCdc, DefineTable, DefineView, FlowDefinition
+from tableferry.pipelines.model.flows import CdcSettings, HistorySource, Source, Target
+from tableferry.pipelines.model.steps import DefineTable, DefineView, PlannedFlow
 from tableferry.pipelines.sources import column_mismatches, views
 from tableferry.pipelines.sources.metadata_columns import add_target_columns, create_run_details
 from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
@@ -38,17 +38,13 @@ class FlowRows:
         self._newest_events: dict[str, DataFrame | None] = {}
         self._run_details = create_run_details(pipeline_id)
 
-    def source(self, definition: FlowDefinition) -> Source:
+    def source(self, flow: PlannedFlow) -> Source:
         """Return the source of a flow's view."""
-        return self.views[definition.owner.key][definition.flow.view].view.source
-
-    def is_initial_copy(self, definition: FlowDefinition) -> bool:
-        """Return whether a flow copies the legacy table."""
-        return isinstance(self.source(definition), HistorySource)
+        return self.views[flow.owner.key][flow.flow.view].view.source
 
     def read(
         self,
-        definition: FlowDefinition,
+        flow: PlannedFlow,
         observation: str | Observation | None = None,
         *,
         without_expectations: bool = False,
@@ -57,45 +53,45 @@ class FlowRows:
 
         The other arguments are those of `read_flow_rows`.
         """
-        source = self.source(definition)
+        source = self.source(flow)
         if isinstance(source, HistorySource):
             return history_rows(self._spark, source)
-        owned = self.views[definition.owner.key].items()
-        starts: views.Starts = {name: {} if definition.once else view.starts for name, view in owned}
+        owned = self.views[flow.owner.key].items()
+        starts: views.Starts = {name: view.starts if flow.streamed else {} for name, view in owned}
         return read_flow_rows(
             self._spark,
             {name: view.view for name, view in owned},
-            definition.flow,
-            self.tables[definition.flow.target.key].target,
+            flow.flow,
+            flow.table,
             starts,
-            as_batch=definition.once,
+            as_batch=not flow.streamed,
             details=self._run_details,
             observation=observation,
             without_expectations=without_expectations,
         )
 
-    def read_output(self, definition: FlowDefinition, observation: Observation | None = None) -> DataFrame:
+    def read_output(self, flow: PlannedFlow, observation: Observation | None = None) -> DataFrame:
         """Return the rows of an append flow, or the events of a CDC flow."""
-        rows = self.read(definition, observation)
-        if not isinstance(definition, DefineAutoCdc):
+        rows = self.read(flow, observation)
+        if not flow.cdc:
             return rows
-        if not self.is_initial_copy(definition):
-            return change_feed.build_feed_events(rows, definition.settings)
-        events = build_history_events(rows, definition.settings)
-        newest = None if copied_sequences.has_sequences(events) else self._read_newest_events(definition)
+        if not flow.is_initial_copy:
+            return change_feed.build_feed_events(rows, flow.cdc)
+        events = build_history_events(rows, flow.cdc)
+        newest = None if copied_sequences.has_sequences(events) else self._read_newest_events(flow, flow.cdc)
         if newest is None:
             return events
-        return copied_sequences.add_sequences(events, newest, definition.settings)
+        return copied_sequences.add_sequences(events, newest, flow.cdc)
 
-    def _read_newest_events(self, definition: DefineAutoCdc) -> DataFrame | None:
+    def _read_newest_events(self, flow: PlannedFlow, settings: CdcSettings) -> DataFrame | None:
         """Read the newest events up to the baseline once; None if the sources can't provide them."""
-        target, baseline_events = definition.flow.target, definition.baseline_events
+        target, baseline_events = flow.target, flow.baseline_events
         if baseline_events is None:
             return None
         if target.key not in self._newest_events:
             try:
                 self._newest_events[target.key] = copied_sequences.read_newest_events(
-                    self._spark, baseline_events, definition.settings, persist=True
+                    self._spark, baseline_events, settings, persist=True
                 )
             except TableferryError as error:
                 _log.warning(
@@ -106,12 +102,12 @@ class FlowRows:
                 self._newest_events[target.key] = None
         return self._newest_events[target.key]
 
-    def release_newest_events(self, definition: DefineAutoCdc) -> None:
+    def release_newest_events(self, flow: PlannedFlow) -> None:
         """Free the cached events after a copy."""
-        if (newest := self._newest_events.pop(definition.flow.target.key, None)) is not None:
+        if (newest := self._newest_events.pop(flow.target.key, None)) is not None:
             copied_sequences.unpersist(newest)
 
-    def list_table_columns(self, target: Target, flows: Iterable[FlowDefinition]) -> StructType:
+    def list_table_columns(self, target: Target, flows: Iterable[PlannedFlow]) -> StructType:
         """List the columns of a table: those of its schema file, otherwise those of its flows, in order."""
         if target.schema_file is None:
             return StructType(self._list_output_columns(flows))
@@ -124,26 +120,26 @@ class FlowRows:
         sequences = (field for field in self._list_output_columns(flows) if field.name == SEQUENCE)
         return StructType([*declared.fields, *sequences])
 
-    def _list_output_columns(self, flows: Iterable[FlowDefinition]) -> list[StructField]:
+    def _list_output_columns(self, flows: Iterable[PlannedFlow]) -> list[StructField]:
         fields: dict[str, StructField] = {}
-        for definition in flows:
-            for field in self.read_output(definition).schema.fields:
+        for flow in flows:
+            for field in self.read_output(flow).schema.fields:
                 known = fields.get(field.name.lower())
                 if known is None or isinstance(known.dataType, NullType):
                     fields[field.name.lower()] = field
         return list(fields.values())
 
-    def find_narrow_columns(self, definition: FlowDefinition) -> Sequence[Finding]:
+    def find_narrow_columns(self, flow: PlannedFlow) -> Sequence[Finding]:
         """Return a finding for each column of the table that can't store all values that a flow appends."""
-        target = definition.flow.target
-        columns, rows = self._spark.table(target.sql).schema, self.read(definition).schema
-        narrow = column_mismatches.find_narrow_table_columns(rows, columns, definition.flow)
+        target = flow.target
+        columns, rows = self._spark.table(target.sql).schema, self.read(flow).schema
+        narrow = column_mismatches.find_narrow_table_columns(rows, columns, flow.flow)
         can_widen = (
             narrow and require_facts(self._spark, target).properties.get("delta.enableTypeWidening") == "true"
         )
         return () if can_widen else narrow
 
-    def check_columns(self, definition: FlowDefinition) -> None:
+    def check_columns(self, flow: PlannedFlow) -> None:
         """Check column types if Spark doesn't check each value, which it does in ANSI mode.
 
         Raises:
@@ -151,10 +147,10 @@ class FlowRows:
         """
         if self._spark.conf.get("spark.sql.ansi.enabled") != "false":
             return
-        if narrow := self.find_narrow_columns(definition):
+        if narrow := self.find_narrow_columns(flow):
             raise TableError(
                 "COLUMNS_TOO_NARROW_WITHOUT_ANSI",
-                location=definition.flow.location or definition.flow.name,
+                location=flow.location or flow.name,
                 columns=" ".join(column.message for column in narrow),
                 advice=" ".join(column.remedy for column in narrow),
             )

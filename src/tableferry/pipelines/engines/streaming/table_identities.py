@@ -24,7 +24,7 @@ from tableferry.pipelines.model.identities import (
     cdc_settings,
     parse_identity_property,
 )
-from tableferry.pipelines.model.steps import DefineAutoCdc, DefineTable, FlowDefinition
+from tableferry.pipelines.model.steps import DefineTable, PlannedFlow
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.catalog import facts
@@ -40,9 +40,9 @@ class TableIdentities:
     store: StateStore
     before_effect: EffectHook
 
-    def record_table(self, table: DefineTable, definition: FlowDefinition, *, was_created: bool) -> None:
+    def record_table(self, table: DefineTable, flow: PlannedFlow, *, was_created: bool) -> None:
         """Record the identity of a table that a flow fills, if it was created or has no record."""
-        name, owner, generation = table.target.name, definition.owner, definition.generation
+        name, owner, generation = table.target.name, flow.owner, flow.generation
         if not was_created and name.key in self.store.read_identities(owner, generation):
             return
         self.before_effect(f"recording in the state the identity of {name}")
@@ -51,11 +51,11 @@ class TableIdentities:
         self.store.record_table_identity(owner, generation, name, identity)
 
     def record_flow(
-        self, table: DefineTable, definition: FlowDefinition, checkpoint: Path, settings: FlowSettings
+        self, table: DefineTable, flow: PlannedFlow, checkpoint: Path, settings: FlowSettings
     ) -> None:
         """Record a flow's settings and checkpoint before its first batch, in the state and on its table."""
-        flow_name, name = definition.flow.name, table.target.name
-        owner, generation = definition.owner, definition.generation
+        flow_name, name = flow.name, table.target.name
+        owner, generation = flow.owner, flow.generation
         self.before_effect(f"creating the id of the checkpoint of {flow_name}")
         checkpoint_id = checkpoints.create_query_id(checkpoint)
         table_facts = require_facts(self.spark, name)
@@ -75,13 +75,13 @@ class TableIdentities:
         self.before_effect(f"recording in the state that {flow_name} fills {name}")
         self.store.record_table_identity(owner, generation, name, identity)
 
-    def record_versions(self, flows: Sequence[FlowDefinition]) -> None:
+    def record_versions(self, flows: Sequence[PlannedFlow]) -> None:
         """Record the versions of all tables after the flows have run."""
         tables_by_owner: dict[tuple[TableName, int], dict[TableName, bool]] = {}
-        for definition in flows:
-            tables = tables_by_owner.setdefault((definition.owner, definition.generation), {})
-            is_cdc, target = isinstance(definition, DefineAutoCdc), definition.flow.target
-            tables |= dict.fromkeys([target, event_log_name(target)] if is_cdc else [target], is_cdc)
+        for flow in flows:
+            tables = tables_by_owner.setdefault((flow.owner, flow.generation), {})
+            is_cdc, log = flow.cdc is not None, event_log_name(flow.target)
+            tables |= dict.fromkeys([flow.target, log] if is_cdc else [flow.target], is_cdc)
         for (owner, generation), tables in tables_by_owner.items():
             self.before_effect(f"recording in the state the versions of the tables of {owner}")
             recorded = self.store.read_versions(owner, generation)

@@ -1,0 +1,134 @@
+"""Chooses what knows a table's owners, readers and writers: Unity Catalog, or a plain metastore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tableferry import workspace
+from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.fleet.access.unity_catalog import UnityAccess
+from tableferry.fleet.access.users_file import NO_USERS, Users
+from tableferry.fleet.warehouse.context import Access
+from tableferry.spark import session
+from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_access(
+    spark: SparkSession,
+    *,
+    users: Users = NO_USERS,
+    require_lineage: bool = False,
+    say: Callable[[str], None] = session.to_stderr,
+) -> AccessByCatalog:
+    """Return the access to tables of any catalog.
+
+    Args:
+        spark: The session.
+        users: Who uses which table, as a file of the user's says.
+        require_lineage: Whether it's an error that Unity Catalog's lineage table can't be read.
+        say: Takes warnings.
+    """
+    return AccessByCatalog(
+        lambda catalog: open_catalog(spark, catalog, users=users, require_lineage=require_lineage, say=say)
+    )
+
+
+def open_catalog(
+    spark: SparkSession,
+    catalog: str,
+    *,
+    users: Users,
+    require_lineage: bool,
+    say: Callable[[str], None],
+) -> Access:
+    """Return the access to one catalog's tables, with arguments as `open_access` has them.
+
+    Raises:
+        TableferryError: The workspace can't be asked whether the catalog is Unity Catalog's.
+    """
+    if not _is_unity(catalog):
+        return MetastoreAccess(spark, users)
+
+    def rows(query: str) -> Sequence[Sequence[Any]]:
+        return spark.sql(query).collect()
+
+    return UnityAccess(workspace.client(), rows, users=users, require_lineage=require_lineage, say=say)
+
+
+class AccessByCatalog:
+    """The access of each table's own catalog, opened when its first table is asked for."""
+
+    def __init__(self, open_: Callable[[str], Access]) -> None:
+        """Take the function that opens a catalog's access."""
+        self._open = open_
+        self._opened: dict[str, Access] = {}
+
+    def owners(self, table: TableName) -> tuple[str, ...]:
+        """Return the owners of a table."""
+        return self._of(table).owners(table)
+
+    def downstream_users(self, table: TableName) -> tuple[str, ...]:
+        """Return who reads a table, without its owners."""
+        return self._of(table).downstream_users(table)
+
+    def keeps_rights(self, table: TableName) -> bool:
+        """Say whether a table's catalog keeps rights to write."""
+        return self._of(table).keeps_rights(table)
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        """Return, as JSON, the rights to write that can be taken."""
+        return self._of(table).rights_to_write(table)
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Take these rights."""
+        self._of(table).take(table, rights)
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Give these rights back."""
+        self._of(table).give_back(table, rights)
+
+    def carry(self, source: TableName, target: TableName) -> None:
+        """Give a table the owner, grants and tags of another, if both catalogs keep these in the same way.
+
+        Raises:
+            Refused: The source hides rows or columns, and the target's catalog hides none.
+        """
+        old, new = self._of(source), self._of(target)
+        if type(old) is type(new):
+            old.carry(source, target)
+        elif isinstance(old, UnityAccess):
+            old.demand_open(source, target)
+
+    def _of(self, table: TableName) -> Access:
+        catalog = table.parts[0] if len(table.parts) == 3 else DEFAULT_CATALOG
+        if catalog not in self._opened:
+            self._opened[catalog] = self._open(catalog)
+        return self._opened[catalog]
+
+
+def _is_unity(catalog: str) -> bool:
+    if catalog.lower() in METASTORES:
+        return False
+    choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
+    if choice.kind not in ("runtime", "databricks-connect"):
+        return False
+    client = workspace.client()
+    try:
+        client.catalogs.get(catalog)
+    except Exception as error:
+        trouble = workspace.request_failure(error, client)
+        if trouble is None:
+            raise
+        if trouble.kind == "missing":
+            # The session has it by settings of its own.
+            return False
+        if trouble.kind != "denied":
+            raise trouble.as_error(
+                f"{client.config.host} doesn't say whether it has catalog {catalog}"
+            ) from error
+    return True

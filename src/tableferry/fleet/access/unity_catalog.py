@@ -1,0 +1,301 @@
+"""The owners, readers and rights of Unity Catalog's tables, through its REST API, and their tags, by SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tableferry import workspace
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.errors.catalogue import as_sentence
+from tableferry.fleet.access import grants, tags, workspace_requests
+from tableferry.fleet.access.grants import Change, Grants
+from tableferry.fleet.access.lineage import Lineage, Rows
+from tableferry.fleet.access.people import People
+from tableferry.fleet.access.users_file import Users, key
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.session import to_stderr
+from tableferry.spark.tables import TableName
+
+if TYPE_CHECKING:
+    from databricks.sdk import WorkspaceClient
+    from databricks.sdk.service.catalog import TableInfo
+
+_PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
+_EFFECTIVE = "/api/2.1/unity-catalog/effective-permissions/table/"
+# One changes grants, one restores what a revocation removed too, one finds nothing left to do; one to spare.
+_ROUNDS = 4
+
+
+class UnityAccess:
+    """Grants, owners, tags and lineage of Unity Catalog.
+
+    Permissions are read and written as the API spells them: the client's own classes drop every privilege
+    that their version doesn't know, and what is dropped can't be given back.
+    """
+
+    def __init__(
+        self,
+        client: WorkspaceClient,
+        rows: Rows,
+        *,
+        users: Users | None = None,
+        require_lineage: bool = False,
+        say: Callable[[str], None] = to_stderr,
+    ) -> None:
+        """Take what is used to ask Unity Catalog; `rows` runs SQL there, and `say` takes warnings, each once.
+
+        Users of tables are those in the lineage, which may be required, and these.
+        """
+        self._client = client
+        self._rows = rows
+        self._users = users or {}
+        self._warned: set[str] = set()
+        self._print = say
+        self._people = People(client, self._say)
+        self._lineage = Lineage(client, rows, self._people, self._say, required=require_lineage)
+
+    def owners(self, table: TableName) -> tuple[str, ...]:
+        """Return the mail address of the owner, or those of the owning group's members."""
+        return self._people.addresses(self._info(table).owner)
+
+    def downstream_users(self, table: TableName) -> tuple[str, ...]:
+        """Return the mail addresses of who read the table in the last 90 days, without its owners."""
+        owners = {self._me, *self.owners(table)}
+        with self._asking(f"The lineage of {table} can't be read"):
+            readers = {*self._lineage.readers(table), *self._users.get(key(table), ())}
+        return tuple(sorted(readers - owners))
+
+    def keeps_rights(self, table: TableName) -> bool:
+        """Return True: each table has grants."""
+        return True
+
+    def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
+        """Return, as JSON, the grants on the table that `take` would take, and who can write regardless."""
+        rights = grants.rights(
+            self._granted(table), self._inherited(table), self._info(table).owner, self._me
+        )
+        return rights if rights["grants"] or rights["inherited"] else {}
+
+    def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Revoke these grants; those already taken are no error."""
+        self._change_until_done(table, lambda granted: grants.to_take(granted, rights))
+
+    def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
+        """Grant what was taken, and revoke what was lent in its place."""
+        for principal in grants.revoked_by_others(self._granted(table), rights):
+            self._say(
+                f"{table}: somebody revoked grants of {principal} while writes were blocked, so {principal} "
+                "doesn't get all of the old ones back: grant what is missing"
+            )
+        self._change_until_done(table, lambda granted: grants.to_give_back(granted, rights))
+
+    def carry(self, source: TableName, target: TableName) -> None:
+        """Give a table the tags and grants of another, and its owner last, for then only the owner may grant.
+
+        A view keeps what was granted on it besides, and shows no more than what it reads. Tags that can't be
+        read are reported, and keep nothing else from it.
+
+        Raises:
+            Refused: The source has a row filter or a column mask that the target hasn't, or tags that can't
+                be set on it.
+        """
+        old, new = self._info(source), self._info(target)
+        is_view = _is_view(new)
+        if not is_view and (hiding := _protections(old) - _protections(new)):
+            raise Refused("TARGET_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target)
+        # Policies hide rows and columns by tags, so these are there before anybody may read.
+        self._carry_tags(source, target, is_view=is_view)
+        granted = self._granted(source)
+        changes = grants.to_show if is_view else grants.to_match
+        self._change_until_done(target, lambda before: changes(granted, before))
+        if old.owner and old.owner != new.owner:
+            with self._asking(f"{target} can't be given to {old.owner}, who owns {source}"):
+                self._client.tables.update(_path(target), owner=old.owner)
+
+    def demand_open(self, source: TableName, target: TableName) -> None:
+        """Make sure that nothing of a table is hidden, of which one is made in a catalog that hides nothing.
+
+        Raises:
+            Refused: It has a row filter or a column mask.
+        """
+        if hiding := _protections(self._info(source)):
+            raise Refused(
+                "TARGET_CATALOG_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target
+            )
+
+    def _carry_tags(self, source: TableName, target: TableName, *, is_view: bool) -> None:
+        try:
+            wanted = list(self._rows(tags.query(source)))
+            there = self._rows(tags.query(target)) if wanted else ()
+        except SPARK_ERRORS as error:
+            self._say(
+                f"the tags of {source} and {target} can't be read ({first_line(error)}), so that none are "
+                "carried: grant SELECT on table_tags and column_tags in their catalogs' information_schema, "
+                f"and set those of {source} on {target} by hand"
+            )
+            return
+        failed = [
+            failure
+            for column, values in tags.missing(wanted, there).items()
+            for failure in self._set_tags(target, column, values, is_view=is_view)
+        ]
+        if failed:
+            raise Refused("TAGS_NOT_COPIED", source=source, table=target, failed="; ".join(failed))
+
+    def _set_tags(
+        self, table: TableName, column: str, values: Mapping[str, str], *, is_view: bool
+    ) -> list[str]:
+        """Set tags, and return which can't be set, and why."""
+        try:
+            list(self._rows(tags.statement(table, column, values, is_view=is_view)))
+        except SPARK_ERRORS as error:
+            if len(values) > 1:
+                # One wrong tag fails all.
+                one_by_one = ({tag: value} for tag, value in values.items())
+                return [
+                    why for one in one_by_one for why in self._set_tags(table, column, one, is_view=is_view)
+                ]
+            return [f"{' '.join(values)}{f' of column {column}' if column else ''} ({first_line(error)})"]
+        return []
+
+    def _change_until_done(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
+        """Change grants until nothing is left to change, leaving out principals that don't exist any more."""
+        gone: set[str] = set()
+        for _ in range(_ROUNDS):
+            left = [change for change in changes(self._granted(table)) if change.principal not in gone]
+            if not left:
+                return
+            gone |= self._change(table, left)
+        whose = ", ".join(change.principal for change in left)
+        raise TableError("GRANTS_CHANGED_CONCURRENTLY", table=table, principals=whose)
+
+    def _change(self, table: TableName, changes: list[Change]) -> set[str]:
+        """Change grants, in one request if the workspace takes that; return the principals that are gone."""
+        from databricks.sdk.errors import BadRequest, NotFound
+
+        with self._asking(f"The grants on {table} can't be changed"):
+            try:
+                self._patch(table, *changes)
+            except (BadRequest, NotFound):
+                # One wrong principal fails all, and what adds and removes at once may be refused.
+                return {change.principal for change in changes if not self._change_one(table, change)}
+        return set()
+
+    def _change_one(self, table: TableName, change: Change) -> bool:
+        from databricks.sdk.errors.base import DatabricksError
+
+        try:
+            for part in (
+                Change(change.principal, add=change.add),
+                Change(change.principal, remove=change.remove),
+            ):
+                if part:
+                    self._patch(table, part)
+        except DatabricksError as error:
+            if "PRINCIPAL" not in (error.error_code or ""):
+                raise
+            self._say(f"{table}: {change.principal} doesn't exist any more, and its grants went with it")
+            return False
+        return True
+
+    def _patch(self, table: TableName, *changes: Change) -> None:
+        body = {
+            "changes": [
+                {
+                    "principal": change.principal,
+                    **({"add": sorted(change.add)} if change.add else {}),
+                    **({"remove": sorted(change.remove)} if change.remove else {}),
+                }
+                for change in changes
+            ]
+        }
+        workspace_requests.patch(self._client, _PERMISSIONS + _path(table), body)
+
+    def _granted(self, table: TableName) -> Grants:
+        return {
+            assignment["principal"]: frozenset(assignment.get("privileges", ()))
+            for assignment in self._pages(_PERMISSIONS, table)
+        }
+
+    def _inherited(self, table: TableName) -> Mapping[str, list[str]]:
+        """Return, by principal, the grants of a right to write that aren't on the table itself."""
+        sources: dict[str, list[str]] = {}
+        for assignment in self._pages(_EFFECTIVE, table):
+            for privilege in assignment.get("privileges", ()):
+                if privilege["privilege"] in grants.WRITING and privilege.get("inherited_from_name"):
+                    kind = privilege.get("inherited_from_type", "securable").lower()
+                    source = f"{privilege['privilege']} on {kind} {privilege['inherited_from_name']}"
+                    sources.setdefault(assignment["principal"], []).append(source)
+        return sources
+
+    def _pages(self, path: str, table: TableName) -> Iterator[dict[str, Any]]:
+        query = {"max_results": "0"}
+        with self._asking(f"The grants on {table} can't be read"):
+            while True:
+                # A page may be empty and still not be the last.
+                page = workspace_requests.get(self._client, path + _path(table), query)
+                yield from page.get("privilege_assignments", ())
+                if not page.get("next_page_token"):
+                    return
+                query["page_token"] = page["next_page_token"]
+
+    def _info(self, table: TableName) -> TableInfo:
+        with self._asking(f"{table} can't be looked up"):
+            return self._client.tables.get(_path(table))
+
+    @cached_property
+    def _me(self) -> str:
+        with self._asking("The workspace doesn't return the current user"):
+            return self._client.current_user.me().user_name or ""
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Turn the client's errors into sentences with a remedy."""
+        try:
+            yield
+        except Exception as error:
+            trouble = workspace.request_failure(error, self._client)
+            if trouble is None:
+                raise
+            match trouble.kind:
+                case "denied":
+                    raise TableError(
+                        "UNITY_CATALOG_DENIED",
+                        failure=what,
+                        reason=trouble.reason,
+                        user=self._client.config.username or "the user that runs this",
+                    ) from error
+                case "logged out" | "unreachable":
+                    raise trouble.as_error(what) from error
+                case _:
+                    raise TableError(
+                        "UNITY_CATALOG_FAILED",
+                        failure=what,
+                        reason=trouble.reason,
+                        advice=as_sentence(trouble.remedy),
+                    ) from error
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self._print(sentence)
+
+
+def _path(table: TableName) -> str:
+    if len(table.parts) != 3:
+        raise TableError("TABLE_WITHOUT_CATALOG", table=table)
+    return quote(".".join(table.parts), safe="")
+
+
+def _protections(info: TableInfo) -> set[str]:
+    """Return what hides rows or columns of a table from its readers, in words."""
+    hiding = {"a row filter"} if info.row_filter else set()
+    return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}
+
+
+def _is_view(info: TableInfo) -> bool:
+    return info.table_type is not None and info.table_type.value == "VIEW"

@@ -1,0 +1,196 @@
+"""Decides whether a Hive table can be moved, from what the catalog says of it: pure, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tableferry.errors import Paused, Refused
+from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.reports import PauseFinding
+from tableferry.fleet.warehouse.hive_table import (
+    _SAME_IN_ICEBERG,
+    _WIDER_IN_ICEBERG,
+    HiveTable,
+    Type,
+    parts_of,
+)
+
+_ICEBERG_FORMATS = ("parquet", "orc", "avro")
+# Types of which add_files can read a partition's value from its directory's name.
+# A binary one has no text by which shadow runs could name it.
+_ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {
+    "timestamp_ltz",
+    "timestamp_ntz",
+    "binary",
+}
+_NEVER_STORED = ("void", "interval")
+# Of each row of files Spark has a column of this name.
+_OF_SPARK = frozenset({"_metadata"})
+# As `MetadataColumns` in Iceberg's sources has them: its tables can be made with these, but not read.
+_OF_ICEBERG = _OF_SPARK | {
+    "_file",
+    "_pos",
+    "_deleted",
+    "_spec_id",
+    "_partition",
+    "_row_id",
+    "_last_updated_sequence_number",
+}
+
+
+def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> PauseFinding | None:
+    """Return why a table can't be moved; None if it can.
+
+    With `rewrite`, its rows may be rewritten where its files can't become the new table's.
+    """
+    match table.kind:
+        case Kind.ICEBERG:
+            return PauseFinding(
+                PauseReason.IS_ALREADY_ICEBERG, Paused("IS_ALREADY_ICEBERG", table=table.name)
+            )
+        case Kind.DELTA:
+            return PauseFinding(PauseReason.IS_ALREADY_DELTA, Paused("IS_ALREADY_DELTA", table=table.name))
+        case Kind.VIEW:
+            return PauseFinding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=table.name))
+        case Kind.HIVE | Kind.OTHER:
+            found = _unsupported(table, target)
+            if found is None or found.reason not in REWRITABLE:
+                return found
+            if not_rewritable := _not_rewritable(table):
+                return not_rewritable
+            return _unsupported_column(table, target, rewrite=True) if rewrite else found
+
+
+def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
+    """Say whether a table's files can't become the new table's, though its rows can."""
+    found = _unsupported(table, target)
+    return found is not None and found.reason in REWRITABLE and _not_rewritable(table) is None
+
+
+def _unsupported(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
+    return _unsupported_storage(table, target) or _unsupported_column(table, target)
+
+
+# By these Hive finds columns by their place in a file, as all others do by their names.
+_BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
+# Options of Spark's readers, in lower case, by which files are left out.
+_LEAVING_OUT = ("pathglobfilter", "modifiedafter", "modifiedbefore")
+# Likewise, by which old dates and times are read in another calendar than the new table's readers have.
+_CALENDARS = ("datetimerebasemode", "int96rebasemode")
+# By these Hive leaves out lines of each file, which Spark takes for rows.
+_SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
+# Where Spark's readers put a text that they can't make columns of, unless an option says otherwise.
+_CORRUPT = "_corrupt_record"
+# It only reads.
+_REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
+
+
+def _not_rewritable(table: HiveTable) -> PauseFinding | None:
+    """Return why the rows of a table whose files can't stay can't be rewritten either."""
+    name, options = table.name, {key.lower(): value for key, value in table.options.items()}
+    read_by = {**table.properties, **table.options}
+    corrupt = options.get("columnnameofcorruptrecord", _CORRUPT).lower()
+    names = {column.name.lower() for column in table.columns}
+    if table.format == "other":
+        refusal = Refused("FORMAT_UNKNOWN", table=name)
+    elif skipped := [setting for setting in _SKIPPED_LINES if read_by.get(setting, "0") != "0"]:
+        refusal = Refused("LINES_SKIPPED_BY_HIVE", table=name, settings=skipped)
+    elif table.serde == _REGEX:
+        refusal = Refused("SERDE_ONLY_READS", table=name, serde=_REGEX)
+    elif table.format == "json" and options.get("multiline", "").lower() == "true":
+        refusal = Refused("JSON_RECORD_PER_FILE", table=name)
+    elif table.format == "text" and not table.serde and options.get("wholetext", "").lower() == "true":
+        refusal = Refused("TEXT_ROW_PER_FILE", table=name)
+    elif table.format in ("csv", "json") and not table.serde and corrupt in names:
+        refusal = Refused("CORRUPT_RECORD_COLUMN", table=name, column=corrupt)
+    else:
+        return None
+    return PauseFinding(PauseReason.NOT_REWRITABLE, refusal)
+
+
+def _unsupported_storage(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
+    name = table.name
+    if table.transactional:
+        return PauseFinding(PauseReason.IS_TRANSACTIONAL, Paused("IS_TRANSACTIONAL", table=name))
+    read_by = {key.lower(): value.lower() for key, value in {**table.properties, **table.options}.items()}
+    if by_place := [setting for setting in _BY_PLACE if read_by.get(setting) == "true"]:
+        return PauseFinding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            Refused("COLUMNS_BY_POSITION", table=name, property=by_place[0], statement=name.sql),
+        )
+    options = {key.lower(): value for key, value in table.options.items()}
+    if leaving_out := [option for option in _LEAVING_OUT if option in options]:
+        return PauseFinding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            Refused("OPTION_LEAVES_OUT_FILES", table=name, option=leaving_out[0]),
+        )
+    if other := [option for option in _CALENDARS if options.get(option, "CORRECTED").upper() != "CORRECTED"]:
+        return PauseFinding(
+            PauseReason.UNSUPPORTED_LAYOUT, Refused("OPTION_CHANGES_CALENDAR", table=name, option=other[0])
+        )
+    if table.format in ("text", "csv"):
+        return PauseFinding(PauseReason.IS_CSV_TEXT, Paused("IS_CSV_TEXT", table=name))
+    if table.format not in _ICEBERG_FORMATS:
+        return PauseFinding(
+            PauseReason.UNSUPPORTED_FORMAT, Refused("FORMAT_NOT_MIGRATABLE", table=name, format=table.format)
+        )
+    if target is TargetFormat.DELTA and table.format != "parquet":
+        return PauseFinding(
+            PauseReason.UNSUPPORTED_FORMAT, Refused("FORMAT_NOT_IN_DELTA", table=name, format=table.format)
+        )
+    if table.buckets and target is TargetFormat.ICEBERG:
+        return PauseFinding(
+            PauseReason.IS_BUCKETED, Refused("BUCKETS_NOT_IN_ICEBERG", table=name, count=table.buckets)
+        )
+    return None
+
+
+def _unsupported_column(
+    table: HiveTable, target: TargetFormat, *, rewrite: bool = False
+) -> PauseFinding | None:
+    partitions = {name.lower() for name in table.partition_columns}
+    reserved = _OF_ICEBERG if target is TargetFormat.ICEBERG else _OF_SPARK
+    for column in table.columns:
+        if column.name.lower() in reserved:
+            return PauseFinding(
+                PauseReason.UNSUPPORTED_SCHEMA,
+                Refused("COLUMN_NAME_RESERVED", table=table.name, column=column.name),
+            )
+        for path, name in _leaves(column.name, column.type):
+            if name.startswith(_NEVER_STORED):
+                return _unsupported_type(table, path, name, "no table format stores it")
+            if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
+                return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
+            is_iceberg = target is TargetFormat.ICEBERG
+            if is_iceberg and name == "timestamp_ltz" and table.format == "orc" and not rewrite:
+                return PauseFinding(
+                    PauseReason.HAS_TIMESTAMP_COLUMN,
+                    Refused("ORC_TIMESTAMP_NOT_INSTANT", table=table.name, column=path),
+                )
+        kind = column.type["name"]
+        is_partition = column.name.lower() in partitions
+        if target is TargetFormat.ICEBERG and is_partition and kind not in _ICEBERG_PARTITIONS:
+            return _unsupported_type(table, column.name, kind, "Iceberg can't take partitions of it over")
+        if is_partition and kind == "char":
+            return _unsupported_type(table, column.name, kind, "Delta's rows have other values than its log")
+    return None
+
+
+_WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
+
+
+def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> PauseFinding:
+    return PauseFinding(
+        PauseReason.UNSUPPORTED_SCHEMA,
+        Refused("COLUMN_TYPE_NOT_IN_NEW_TABLE", table=table.name, column=path, type=kind, reason=why),
+    )
+
+
+def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
+    """Yield every column and field that holds values, with its type's name."""
+    parts = parts_of(kind)
+    if not parts:
+        yield path, kind["name"]
+    for name, part in parts:
+        yield from _leaves(f"{path}.{name}", part)

@@ -1,0 +1,323 @@
+"""Finds what would stop a table's migration, or surprise its people, before anybody gets a notification.
+
+Each check is one that a later step of the migration makes, applied to the table as it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tableferry.convert import overlay
+from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
+from tableferry.fleet.checks.preflight_findings import INTEGERS, PreflightFacts, findings, remarks
+from tableferry.fleet.hive_copy.table import HiveCopy, scratch_name
+from tableferry.fleet.jobs.job import REWRITTEN, Job, OldName, PauseReason, TargetFormat
+from tableferry.fleet.jobs.names import Moving, Names
+from tableferry.fleet.jobs.plan import target_kind
+from tableferry.fleet.late_files import suspended_runs
+from tableferry.fleet.reports import PauseFinding, Preflight
+from tableferry.fleet.warehouse import delta, existing, file_schemas, footers, hive, metastore
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.files import listing
+from tableferry.fleet.warehouse.frames import frame_of
+from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.rewriting import copies, places
+from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.table_storage import storage_of
+from tableferry.formats.hive.locations import below
+from tableferry.formats.hive.partitions import CatalogPartition
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What Spark gives a column in the rows of files that lack it.
+_DEFAULT = "EXISTS_DEFAULT"
+# Iceberg reads texts of these as they are.
+_STRICT = ("date", "decimal")
+
+
+def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
+    """Check a table as its migration would; nothing is written.
+
+    Raises:
+        TableError: Something about it can't be read.
+    """
+    name, form = job.name, job.target_format
+    table = hive.facts(warehouse, name)
+    if table is None:
+        missing = TableError("TABLE_NOT_FOUND", table=name)
+        return Preflight(name, form, (PauseFinding(PauseReason.TABLE_NOT_FOUND, missing),))
+    if ineligible := ineligibility(table, form, rewrite=bool(job.rewrite)):
+        return Preflight(name, form, (ineligible,), stored_as=table.format)
+    rewritten = needs_rewriting(table, form)
+    partitions = hive.partitions(warehouse, table)
+    facts = PreflightFacts(
+        table,
+        partitions,
+        listing(warehouse, table, partitions),
+        _around(warehouse, neighbourhood, table, job, rewritten=rewritten, partitions=partitions),
+        neighbourhood.unlisted(warehouse.spark, name),
+        metastore.reached(warehouse.spark, name),
+        warehouse.column_mapping,
+        _missing_place(warehouse, Names.of(job), form),
+        rewritten,
+        isinstance(job, Job) and "folder" in job.record.get(REWRITTEN, {}),
+        Names.of(job).all,
+        _inside(warehouse, table),
+        job.old_name is OldName.TABLE,
+    )
+    problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
+    return Preflight(
+        name,
+        form,
+        tuple(problems),
+        remarks(facts, form),
+        table.format,
+        len(facts.files.read),
+        sum(file.size for file in facts.files.read),
+        len(partitions),
+        rewritten=rewritten,
+    )
+
+
+def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
+    """Look again at what the catalog has that stops a migration, right before it begins.
+
+    Weeks may have passed since `preflight`, and people make and change tables meanwhile. The job's own tables
+    may be there already. Its partitions and files are looked at when the target is made, and rows compared.
+
+    Raises:
+        TableError: There is no such table, or something about it can't be read.
+        Refused: It is no Hive table any more.
+    """
+    names = Names.of(job)
+    table = hive.demand(warehouse, names.main)
+    if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
+        return ineligible
+    kinds = existing.job_tables(warehouse, names)
+    # Only a copy may be there already, which is brought up to date, or dropped.
+    own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
+    if taken := kinds.keys() - {names.main} - own:
+        return existing.name_taken(taken)
+    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    facts = PreflightFacts(
+        table,
+        neighbours=_around(warehouse, neighbourhood, table, job, rewritten=job.is_rewritten, apart=names.all),
+        movable=metastore.reached(warehouse.spark, table.name),
+        column_mapping=warehouse.column_mapping,
+        missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else None,
+        rewritten=job.is_rewritten,
+        inside=_inside(warehouse, table),
+        keeps_name=job.old_name is OldName.TABLE,
+    )
+    return next(findings(facts, job.target_format), None)
+
+
+def _around(
+    warehouse: Warehouse,
+    neighbourhood: Neighbourhood,
+    table: HiveTable,
+    job: Moving,
+    *,
+    rewritten: bool,
+    apart: Collection[TableName] = (),
+    partitions: Collection[CatalogPartition] = (),
+) -> tuple[tuple[TableName, str], ...]:
+    """Return the tables whose directories overlap with the table's, or with the new one's beside it.
+
+    Those count too that overlap with a partition elsewhere. Tables that are `apart` don't, nor, but for the
+    table's own directory, those that have a name of this migration.
+    """
+    # A worker that sleeps or has died may have left it, where it tried how rows are written.
+    scratch = scratch_name(table.name)
+    spark, own = warehouse.spark, (*Names.of(job).all, scratch)
+    around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
+    others = {each.location for each in partitions if below(each.location, table.location) is None}
+    if job.target_format is not TargetFormat.DELTA or rewritten:
+        others.add(places.folder_of(table.location, job.target_format))
+    more = (
+        other
+        for location in sorted(others)
+        for other in neighbourhood.around(spark, table.name, location, own)
+    )
+    return tuple(dict.fromkeys((*around, *more)))
+
+
+def _inside(warehouse: Warehouse, table: HiveTable) -> str:
+    """Say why the table's directory belongs to another table, which needn't be in a catalog."""
+    storage = storage_of(warehouse.spark, table.location)
+    names = storage.all_names if storage else None
+    return overlay.owner_reason(warehouse.spark, table.location, names) or ""
+
+
+def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
+    """Return why the catalog and schema that a new table is made in can't be used; None if they can."""
+    copy = warehouse.named(names.copy, form)
+    if copy.parts[:-1] == names.main.parts[:-1]:
+        return None
+    schema, place = TableName(copy.parts[:-1]), TableName(names.target.parts[:-1])
+    try:
+        if existing.has_schema(warehouse, schema):
+            return None
+    except TableError as error:
+        return Refused(
+            "SCHEMA_OF_NEW_TABLE_UNREADABLE",
+            table=names.main,
+            schema=schema,
+            reason=error.sentence,
+            advice=error.remedy,
+        )
+    if names.elsewhere:
+        return Refused("SCHEMA_OF_NEW_TABLE_MISSING", table=names.main, schema=place, statement=place.sql)
+    return Refused(
+        "ICEBERG_CATALOG_OF_OTHER_METASTORE", table=names.main, catalog=schema.parts[0], schema=schema
+    )
+
+
+def _later_refusals(
+    facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat
+) -> Iterator[PauseFinding]:
+    """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
+    table, defaults = facts.table, dict[str, str]()
+    try:
+        suspended_runs.demand_none(warehouse, table.name)
+    except suspended_runs.RowsTwice as error:
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
+    # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
+    by_hive = table.serde and table.format not in ("parquet", "orc")
+    looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
+    # Where shadow appends to such a partition, Spark lets it be read as the table says, old rows too.
+    if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
+        yield PauseFinding(
+            PauseReason.UNSUPPORTED_LAYOUT,
+            Refused("PARTITIONS_READ_DIFFERENTLY", table=table.name, partitions=others),
+        )
+    try:
+        copy = HiveCopy.of(warehouse, table)
+        metadata = {field.name: field.metadata for field in copy.schema}
+        defaults = {name: each[_DEFAULT] for name, each in metadata.items() if _DEFAULT in each}
+        rows = copy.rows(warehouse.spark.table(table.name.sql))
+        rows.schema.json()
+        if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
+            yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+        if table.format == "avro" and facts.movable:
+            yield from _unalterable(copy)
+    except Refused as error:
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
+        return
+    except SPARK_ERRORS as error:
+        rows = None
+        yield PauseFinding(
+            PauseReason.UNSUPPORTED_SCHEMA,
+            Refused("COLUMNS_NOT_READABLE_FOR_COPY", table=table.name, reason=first_line(error)),
+        )
+    if facts.rewritten:
+        try:
+            if not facts.begun:
+                copies.demand_empty(warehouse, places.folder_of(table.location, form))
+        except Refused as error:
+            yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
+        nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
+        try:
+            for where in ("true", *nulls):
+                _read_one(warehouse.spark.table(table.name.sql).where(where))
+        except SPARK_ERRORS as error:
+            yield PauseFinding(
+                PauseReason.NOT_REWRITABLE,
+                Refused("ROWS_NOT_READABLE_FOR_REWRITE", table=table.name, reason=first_line(error)),
+            )
+    elif refusal := _of_files(facts, warehouse, form, defaults):
+        yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
+    elif rows is not None:
+        try:
+            _read_one(rows)
+        except SPARK_ERRORS as error:
+            yield PauseFinding(
+                PauseReason.UNSUPPORTED_LAYOUT,
+                Refused("ROWS_NOT_READABLE", table=table.name, reason=first_line(error)),
+            )
+
+
+def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
+    """Yield why Spark can't alter an Avro table: it sends Avro's columns, and the metastore compares."""
+    types = metastore.column_types(copy.spark, copy.name)
+    for field in copy.schema:
+        kind = types.get(field.name.lower(), "")
+        if "<" in kind and kind.lower() != declared(field).lower():
+            yield PauseFinding(
+                PauseReason.UNSUPPORTED_SCHEMA,
+                Refused(
+                    "AVRO_COLUMN_TYPE_DIFFERS",
+                    table=copy.name,
+                    column=field.name,
+                    type=kind,
+                    avro_type=declared(field),
+                ),
+            )
+
+
+def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
+    """Return the refusal of values of partitions by which these can't be followed; None if they can.
+
+    What the catalog has is a text, and rows have what Spark makes of it.
+    """
+    keys, kinds = copy.partition_columns, {name.lower(): kind for name, kind in copy.columns.items()}
+    texts = [
+        (kind, value, copy.odd.get(partition, partition)[number])
+        for number, kind in enumerate(kinds[key.lower()] for key in keys)
+        for partition in copy.partitions
+        if (value := partition[number]) is not None and kind not in ("string", *INTEGERS)
+    ]
+    wrong = [
+        own
+        for kind, value, own in texts
+        if form is TargetFormat.ICEBERG and not rewritten and own != value and kind.startswith(_STRICT)
+    ]
+    for kind in sorted({kind for kind, _, _ in texts}):
+        pairs = {(value, own) for of, value, own in texts if of == kind}
+        frame = frame_of(copy.spark, sorted(pairs), "value STRING, own STRING")
+        cast = f"CAST(try_cast(own AS {kind}) AS STRING)"
+        wrong += [row[0] for row in frame.where(f"NOT value <=> {cast}").select("own").collect()]
+    if not wrong:
+        return None
+    values = sorted(filter(None, wrong))
+    return Refused("PARTITION_VALUES_SPELLED_DIFFERENTLY", table=copy.name, values=values)
+
+
+def _read_one(rows: DataFrame) -> None:
+    """Read all columns of a row, as text: Python has no year 10000, and no map by lists."""
+    rows.limit(1).selectExpr("CAST(struct(*) AS STRING) AS row").collect()
+
+
+def _of_files(
+    facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat, defaults: Mapping[str, str]
+) -> Refused | None:
+    """Return why a table's files can't become the new table's, by their footers; None if they can."""
+    table = facts.table
+    if form is TargetFormat.ICEBERG:
+        look = footers.hindrances if table.format == "parquet" else file_schemas.hindrances
+        try:
+            unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
+        except Refused as error:
+            return error
+        return Refused("FILES_NOT_ICEBERG", table=table.name, files=list(unsuitable)) if unsuitable else None
+    far = None
+    if delta.is_far(warehouse, table.location):
+        far = delta.far_files(warehouse.spark, table.location, facts.files)
+    try:
+        overlay.check(
+            warehouse.spark,
+            table.name,
+            empty=not facts.files.read,
+            column_mapping=facts.column_mapping,
+            far=far,
+        )
+    except Refused as error:
+        return error
+    return None

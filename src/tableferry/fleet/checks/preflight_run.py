@@ -1,0 +1,136 @@
+"""Looks at tables before anybody is told: what would stop a migration, and how long writers wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import fmean, linear_regression
+
+from sqlalchemy import func, select
+
+from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
+from tableferry.fleet.checks import preflight
+from tableferry.fleet.jobs.job import MOVED, REWRITTEN, Job, PauseReason, TargetFormat
+from tableferry.fleet.jobs.names import Moving
+from tableferry.fleet.queue.schema import jobs, jobs_archive
+from tableferry.fleet.queue.selections import moved, numbered
+from tableferry.fleet.queue.statements import elsewhere
+from tableferry.fleet.queue.store import Store
+from tableferry.fleet.reports import PauseFinding, Preflight
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
+from tableferry.progress import task
+
+_log = logging.getLogger(__name__)
+
+# So many are enough for a forecast, and it's made for each table.
+_LATEST = 200
+
+
+def precheck(
+    store: Store, warehouse: Warehouse, tables: Sequence[Moving], at_once: int = 1
+) -> list[Preflight]:
+    """Look at tables as their migrations would; nothing is written.
+
+    Args:
+        store: The queue, in which the tables that were moved are; these needn't be.
+        warehouse: Where they are.
+        tables: Which, and what each is to become.
+        at_once: How many are looked at at once, each in a Spark session of its own.
+
+    Raises:
+        Refused: This compute can't write what one is to become.
+    """
+    warehouse.check_formats(table.target_format for table in tables)
+    look = partial(_looked_at, neighbourhood=Neighbourhood())
+    done = _moved_last(store)
+    reports = []
+    with task(_log, "look at the tables") as running:
+        for table, seen in zip(tables, _each(warehouse, tables, at_once, look), strict=True):
+            if seen.files is not None and seen.bytes is not None:
+                seen = replace(
+                    seen,
+                    blocked_seconds=blocked_seconds(seen.files, seen.bytes, table.target_format, done),
+                    rewrite_seconds=rewrite_seconds(seen.bytes, done) if seen.rewritten else None,
+                )
+            reports.append(seen)
+            running.update("tables", len(reports), len(tables))
+    return reports
+
+
+def _each(
+    warehouse: Warehouse,
+    tables: Sequence[Moving],
+    at_once: int,
+    look: Callable[[Moving, Warehouse], Preflight],
+) -> Iterator[Preflight]:
+    """Give what is seen of each table, in their order."""
+    warehouses = warehouses_beside(warehouse, min(at_once, len(tables)))
+    if not warehouses:
+        yield from (look(table, warehouse) for table in tables)
+        return
+    with TableThreads(warehouses) as threads:
+        for future in [threads.submit(partial(look, table)) for table in tables]:
+            yield future.result()
+
+
+def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourhood) -> Preflight:
+    """Look at a table; one table's trouble isn't the others', and what nobody can fix ends the run."""
+    try:
+        return preflight.preflight(warehouse, table, neighbourhood)
+    except Exception as error:
+        if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
+            raise
+        failure = (
+            error
+            if isinstance(error, TableferryError)
+            else TableError("SPARK_FAILED", table=table.name, reason=first_line(error))
+        )
+        return Preflight(table.name, table.target_format, (PauseFinding(PauseReason.STEP_FAILED, failure),))
+
+
+def _moved_last(store: Store) -> list[Job]:
+    """Return the jobs whose migration began last of those that were moved, archived ones among them."""
+    found: dict[int, Job] = {}
+    for table, source in ((jobs, store.jobs), (jobs_archive, store.archived)):
+        began = func.coalesce(table.c.begun_at, table.c.created_at)
+        latest = select(table.c.task_id).where(elsewhere(moved(), table))
+        rows = store.rows(latest.order_by(began.desc(), table.c.task_id.desc()).limit(_LATEST))
+        found |= {job.task_id: job for job in source(numbered(int(task_id) for (task_id,) in rows))}
+    return sorted(found.values(), key=lambda job: job.begun_at or job.created_at)[-_LATEST:]
+
+
+def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[Job]) -> float | None:
+    """Forecast how long writers will have to wait for a table, by those that became the same format.
+
+    A straight line through their waits is taken, by their files and by their bytes, and the longer of the
+    two; at least the shortest wait that there was. None if none became that format.
+    """
+    notes = [job.record[MOVED] for job in moved if MOVED in job.record and job.target_format is form]
+    if not notes:
+        return None
+    seconds = [float(note["seconds"]) for note in notes]
+    return max(
+        min(seconds),
+        _on_line(files, [note["files"] for note in notes], seconds),
+        _on_line(size, [note["bytes"] for note in notes], seconds),
+    )
+
+
+def rewrite_seconds(size: int, moved: Iterable[Job]) -> float | None:
+    """Forecast how long rows of so many bytes are rewritten, by those that were; None before any was."""
+    notes = [job.record[REWRITTEN] for job in moved if "seconds" in job.record.get(REWRITTEN, {})]
+    seconds, done = sum(note["seconds"] for note in notes), sum(note["bytes"] for note in notes)
+    return size * seconds / done if done else None
+
+
+def _on_line(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return what a straight line that doesn't fall says; where all sizes are the same, it's a guess."""
+    mean = fmean(seconds)
+    if len(set(sizes)) == 1:
+        return mean * max(1.0, at / sizes[0]) if sizes[0] else mean
+    slope, least = linear_regression(sizes, seconds)
+    return slope * at + least if slope > 0 else mean

@@ -1,0 +1,107 @@
+"""Read from the catalog the condition of a job's new table and Hive copy, for `hand_changes`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tableferry.convert import overlay
+from tableferry.fleet.jobs.hand_changes import Condition
+from tableferry.fleet.jobs.job import CHECKED, Job, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
+from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.progress_properties import ROOT, TARGET
+from tableferry.fleet.warehouse.renaming import rename_statement
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.tables import TableName
+
+# How Spark and Iceberg report a file that doesn't exist; a refused or failed request is reported otherwise.
+_NO_FILE = re.compile(r"NotFoundException|FileNotFoundException|Failed to open input stream|NoSuchKey")
+
+
+def table_conditions(warehouse: Warehouse, job: Job) -> tuple[Condition, Condition]:
+    """Return the conditions of a job's new table and Hive copy, by their entries in the catalog.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed, or a table can't be described.
+    """
+    names = Names.of(job)
+    tables = existing.job_tables(warehouse, names)
+    return _new_table(warehouse, job, tables), _hive_copy(warehouse, job, tables)
+
+
+def rename_statements(warehouse: Warehouse, job: Job) -> Mapping[TableName, str]:
+    """Return a statement for each table that has one of the job's names: it frees the name.
+
+    Raises:
+        TableError: There is no such schema, or it may not be listed.
+    """
+    return {
+        name: rename_statement(warehouse, kind, name, TableName((*name.parts[:-1], f"{name.table}_by_hand")))
+        for name, kind in existing.kinds(warehouse, Names.of(job).all).items()
+    }
+
+
+def has_lost_metadata(warehouse: Warehouse, job: Job) -> bool:
+    """Return whether the new table has an entry, and its metadata files or its log are gone.
+
+    Raises:
+        TableError: That can't be found out.
+    """
+    names, form = Names.of(job), job.target_format
+    entry = existing.entries(warehouse, (names.target,), anew=True).get(names.target)
+    if entry is None or entry.kind is not target_kind(job):
+        return False
+    if form is TargetFormat.DELTA:
+        return not overlay.has_log(warehouse.spark, entry.location)
+    try:
+        versions.current(warehouse, names.target, form)
+    except SPARK_ERRORS as error:
+        return bool(_NO_FILE.search(str(error)))
+    return False
+
+
+def _new_table(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
+    names = Names.of(job)
+    match tables.get(names.target):
+        case None:
+            return Condition.MISSING
+        case kind if kind is target_kind(job):
+            return Condition.SOUND
+        case Kind.OTHER if existing.kinds(warehouse, (names.target,))[names.target] is target_kind(job):
+            return Condition.REPLACED
+        case _:
+            return Condition.TAKEN
+
+
+def _hive_copy(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
+    names = Names.of(job)
+    name = names.hive
+    if job.state is State.HIVE_DROPPED and names.archived in tables:
+        name = names.archived
+    elif names.elsewhere and name not in tables and tables.get(names.main) is Kind.HIVE:
+        # The switch was interrupted, or is being undone.
+        name = names.main
+    match tables.get(name):
+        case None:
+            return Condition.MISSING
+        case Kind.HIVE if _is_ours(warehouse, job, name):
+            return Condition.SOUND
+        case _:
+            return Condition.REPLACED
+
+
+def _is_ours(warehouse: Warehouse, job: Job, name: TableName) -> bool:
+    """Return whether a Hive table is the one that the job migrated, by our properties or its creation.
+
+    Neither an earlier version's switch nor its check recorded anything: then it counts as that one.
+    """
+    checked = job.record.get(CHECKED)
+    if checked is None:
+        return True
+    entry = existing.entries(warehouse, (name,))[name]
+    if any(f"{key}=" in entry.properties for key in (ROOT, TARGET)):
+        return True
+    return existing.is_same_creation(checked["created"], entry.created)

@@ -1,0 +1,1 @@
+"""The Hive copy, and what it needs after the new table changed."""

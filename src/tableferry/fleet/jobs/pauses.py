@@ -1,0 +1,134 @@
+"""Why jobs wait for a person, what that person can do, and how a job goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tableferry.errors import Refused
+from tableferry.errors.catalogue import conditions
+from tableferry.fleet.commands import command
+from tableferry.fleet.jobs.job import ACCEPT, FOUND, REWRITABLE, RIGHTS, Job, PauseReason, State
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.transitions import BACK
+
+NOTHING_TO_DO = frozenset((PauseReason.IS_ALREADY_ICEBERG, PauseReason.IS_ALREADY_DELTA, PauseReason.IS_VIEW))
+"""Reasons of tables that need no migration."""
+
+
+def reason(job: Job) -> PauseReason | None:
+    """Return why a job is paused; None if it isn't, or if somebody wrote a reason of their own."""
+    word = job.pause_reason.partition(":")[0].strip()
+    return next((code for code in PauseReason if job.migration_paused and code.value == word), None)
+
+
+def remedy(job: Job) -> str:
+    """Say what to do about a paused job."""
+    code = reason(job)
+    return remedy_of(code.value if code else "")
+
+
+def remedy_of(code: str) -> str:
+    """Return the remedy for a reason, by its code; a person may have written another reason."""
+    known = code.strip() in {reason.value for reason in PauseReason if reason is not PauseReason.NONE}
+    return conditions()[code.strip()].remedy if known else "Follow the reason."
+
+
+_ACCEPTED = frozenset(
+    (
+        PauseReason.NEW_TABLE_REPLACED,
+        PauseReason.NEW_TABLE_UNREADABLE,
+        PauseReason.HIVE_COPY_MISSING,
+        PauseReason.HIVE_COPY_REPLACED,
+        PauseReason.HIVE_COPY_CHANGED,
+    )
+)
+_REVERTED = frozenset(
+    (PauseReason.NAME_TAKEN, PauseReason.NEW_TABLE_MISSING, PauseReason.NEW_TABLE_UNREADABLE)
+)
+
+
+def resume_command(job: Job) -> str:
+    """Return the command by which a paused job continues."""
+    why, found = reason(job), job.record.get(FOUND)
+    if why in _REVERTED and found and job.pair not in BACK:
+        return command("revert --from-archive" if job.state is State.HIVE_DROPPED else "revert", job.name)
+    if why in _ACCEPTED and found:
+        return command("resume --accept", job.name)
+    return command("resume", job.name, *(["--rewrite"] if why in REWRITABLE else []))
+
+
+def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
+    """Return a paused job as it goes on, its attempts counted anew; a reverted one begins from the start.
+
+    With `accept`, what was found is as it should be: late files, removed partitions, rows of a copy that
+    is to be dropped, or what `hand_changes` found. With `rewrite`, its rows may be rewritten, and it is
+    looked at once more; only a job that hasn't begun can be told so.
+
+    Raises:
+        Refused: It has begun.
+    """
+    if rewrite:
+        job = _to_be_rewritten(job)
+    job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value, shadow_status=None)
+    job = job.without_failures().noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})
+    if job.state is not State.ICEBERG_DROPPED:
+        return job
+    return replace(
+        job,
+        to_be_processed=False,
+        in_process=False,
+        state=State.UNDEFINED,
+        desired_state=State.UNDEFINED,
+        comm_level1_date=None,
+        comm_level2_date=None,
+        comm_level3_date=None,
+        begun_at=None,
+        shadow_watermark=None,
+        record={},
+    )
+
+
+def _to_be_rewritten(job: Job) -> Job:
+    waits = job.state in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED)
+    # What began and stopped for another reason has a copy, or keeps its writers out: a revert sees to both.
+    stopped = job.state is State.READY and job.in_process and reason(job) not in REWRITABLE
+    if not waits or stopped or job.record.get(RIGHTS):
+        raise Refused(
+            "JOB_BEGUN_WITHOUT_REWRITE",
+            table=job.name,
+            state=job.state,
+            command=command("revert", job.name),
+        )
+    job = replace(job, rewrite=True)
+    if job.state is not State.READY:
+        return job
+    anew = State.UNDEFINED
+    return replace(
+        job, state=anew, desired_state=anew, to_be_processed=False, in_process=False, begun_at=None
+    )
+
+
+def kept_out(job: Job) -> str:
+    """Say from which table a job's writers are kept, if their rights were taken."""
+    return left_as(job) if job.record.get(RIGHTS) else ""
+
+
+def left_as(job: Job) -> str:
+    """Say in which condition the tables of a job are while it is paused, if that is worth knowing."""
+    names = Names.of(job)
+    match job.state:
+        case State.WRITES_BLOCKED | State.ICEBERG_READY | State.SYNC_HIVE:
+            # On the way back the new table's writers are kept out from its block on.
+            back = State.SYNC_HIVE in job.pair
+            return f"writes to {names.target if back else names.main} stay blocked"
+        case State.ICEBERG_PRIMARY | State.HIVE_PRIMARY:
+            written = names.target if job.state is State.ICEBERG_PRIMARY else names.main
+            return f"writes to {written} stay blocked, and it has its new place"
+        case _ if job.record.get(RIGHTS):
+            # Something went wrong behind a block, before its state was saved.
+            written = names.main if job.state is State.READY else names.target
+            return f"writes to {written} stay blocked"
+        case State.WRITES_UNBLOCKED if job.in_process and job.desired_state is not State.ICEBERG_DROPPED:
+            return f"{names.hive} isn't kept in step with {names.target}"
+        case _:
+            return ""

@@ -1,0 +1,1 @@
+"""Files that other writers leave in the Hive copy's directories after the switch."""

@@ -1,0 +1,171 @@
+"""Stops a job whose new table or Hive copy people dropped or replaced.
+
+After a person confirmed how the job continues (`resume --accept`), it is resolved here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, assert_never
+
+from tableferry.errors import TableError, is_sparks
+from tableferry.fleet.checks.table_conditions import (
+    has_lost_metadata,
+    rename_statements,
+    table_conditions,
+)
+from tableferry.fleet.jobs.hand_changes import (
+    Acceptance,
+    Condition,
+    HandChange,
+    Phase,
+    find_hand_change,
+    phase_of,
+    rows_lost,
+)
+from tableferry.fleet.jobs.job import ACCEPT, ROWS_LOST, WITHOUT_COPY, Job, State
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.plan import target_kind
+from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
+from tableferry.fleet.modes.performer import COMPARE_ALL, Stopped
+from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.reports import JobReport
+from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse.context import Warehouse
+
+
+class RunningJob(Protocol):
+    """The job that a run works on.
+
+    Attributes:
+        did: What was done, in lines.
+    """
+
+    job: Job
+    warehouse: Warehouse
+    did: list[str]
+
+    def save(self, job: Job) -> Job:
+        """Save the job, and extend the claim."""
+
+    def perform(self, step: Step) -> None:
+        """Perform a step if the claim still holds."""
+
+
+def resolve_hand_changes(run: RunningJob) -> None:
+    """Stop at tables that people dropped or replaced, unless a person confirmed how to continue.
+
+    Raises:
+        Stopped: A person must decide.
+        TableError: The schema may not be listed, or a table can't be described or changed.
+    """
+    if not _has_both(run.job, run.warehouse):
+        return
+    conditions = _conditions(run)
+    while change := _find(run.job, run.warehouse, *conditions):
+        if change.acceptance is None or run.job.record.get(ACCEPT) != change.acceptance:
+            raise _stopped(change)
+        if not _resolve(run, change.acceptance, *conditions):
+            raise _stopped(change)
+        conditions = _conditions(run)
+    _note_conditions(run, *conditions)
+
+
+@contextmanager
+def stopping_at_lost_metadata(run: RunningJob) -> Iterator[None]:
+    """Stop a job that fails inside a ``with`` because the new table's metadata files are gone.
+
+    Raises:
+        Stopped: They are.
+    """
+    try:
+        yield
+    except ClaimLost:
+        raise
+    except Exception as error:
+        known = isinstance(error, TableError) or is_sparks(error)
+        if not known or phase_of(run.job) is None or not has_lost_metadata(run.warehouse, run.job):
+            raise
+        _, hive = table_conditions(run.warehouse, run.job)
+        change = _find(run.job, run.warehouse, Condition.FILES_GONE, hive)
+        if change is None:
+            raise
+        raise _stopped(change) from error
+
+
+def report_hand_change(job: Job, warehouse: Warehouse) -> JobReport | None:
+    """Return what a dry run reports of a job that a run would stop; None if none would.
+
+    Raises:
+        TableError: As `resolve_hand_changes`.
+    """
+    if not _has_both(job, warehouse):
+        return None
+    change = _find(job, warehouse, *table_conditions(warehouse, job))
+    return None if change is None else JobReport(job, "paused", (), change.finding.text)
+
+
+def _find(job: Job, warehouse: Warehouse, new: Condition, hive: Condition) -> HandChange | None:
+    taken = Condition.TAKEN is new or Condition.REPLACED is hive
+    return find_hand_change(job, new, hive, rename_statements(warehouse, job) if taken else {})
+
+
+def _has_both(job: Job, warehouse: Warehouse) -> bool:
+    """Return whether a job is in a phase with both tables, and no name was swapped back yet."""
+    if phase_of(job) is None:
+        return False
+    if job.state is not State.SYNC_HIVE:
+        return True
+    target = Names.of(job).target
+    return existing.job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
+
+
+def _conditions(run: RunningJob) -> tuple[Condition, Condition]:
+    new, hive = table_conditions(run.warehouse, run.job)
+    given_up = run.job.record.get(ACCEPT) == Acceptance.GIVE_UP_NEW_TABLE
+    if new is Condition.SOUND and given_up and has_lost_metadata(run.warehouse, run.job):
+        new = Condition.FILES_GONE
+    return new, hive
+
+
+def _resolve(run: RunningJob, acceptance: Acceptance, new: Condition, hive: Condition) -> bool:
+    """Do what a person confirmed; return whether that is possible now."""
+    names, form = Names.of(run.job), run.job.target_format
+    match acceptance:
+        case Acceptance.FINISH_WITHOUT_COPY:
+            run.save(run.job.noted(**{WITHOUT_COPY: True, ACCEPT: None}))
+            run.did.append(f"{names.target} is finished without a Hive copy")
+        case Acceptance.RESTORE_COPY if hive is Condition.MISSING:
+            run.perform(RestoreHiveCopy(names.target, names.hive, form))
+            run.save(run.job.noted(**{COMPARE_ALL: True, WITHOUT_COPY: None, ACCEPT: None}))
+        case Acceptance.ADOPT:
+            run.perform(AdoptTable(names.target, names.main, form))
+            run.save(run.job.noted(**{ACCEPT: None}))
+        case Acceptance.GIVE_UP_NEW_TABLE if (
+            new is Condition.FILES_GONE and phase_of(run.job) is Phase.REVERTING
+        ):
+            run.perform(DropEntry(names.target))
+            run.save(run.job.noted(**{ACCEPT: None}))
+        case Acceptance.RESTORE_COPY | Acceptance.GIVE_UP_NEW_TABLE:
+            return False
+        case _:
+            assert_never(acceptance)
+    return True
+
+
+def _note_conditions(run: RunningJob, new: Condition, hive: Condition) -> None:
+    """Note which rows a revert can't copy, and take out notes that don't hold any more."""
+    job = run.job
+    lost = rows_lost(job) if new is Condition.MISSING and job.state is not State.WRITES_UNBLOCKED else None
+    notes = {ROWS_LOST: lost}
+    if hive is Condition.SOUND:
+        notes[WITHOUT_COPY] = None
+    if job.noted(**notes) != job:
+        run.save(job.noted(**notes))
+        if lost:
+            run.did.append(lost)
+
+
+def _stopped(change: HandChange) -> Stopped:
+    return Stopped(change.finding, change.acceptance or "")

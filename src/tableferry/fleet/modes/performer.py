@@ -1,0 +1,386 @@
+"""Does the steps of a job's transition on real tables; what a later step needs is noted before the effect."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, assert_never
+
+from tableferry.amounts import first_of
+from tableferry.errors import Paused, Refused
+from tableferry.fleet.access import fence
+from tableferry.fleet.access.taken_rights import TakenRights
+from tableferry.fleet.checks.preflight import first_finding
+from tableferry.fleet.commands import command
+from tableferry.fleet.hive_copy import restoration
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import (
+    ACCEPT,
+    CLOSING,
+    REWRITTEN,
+    RIGHTS,
+    WITHHELD,
+    Job,
+    PauseReason,
+    TargetFormat,
+)
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.late_files import suspended_runs
+from tableferry.fleet.late_files.file_record import Record
+from tableferry.fleet.late_files.settlement import WrittenLate, check
+from tableferry.fleet.reports import PauseFinding
+from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
+from tableferry.fleet.shadow_runs.trial import try_shadow
+from tableferry.fleet.warehouse import (
+    comparing,
+    copy_removal,
+    definitions,
+    delta,
+    existing,
+    external,
+    iceberg,
+    leftovers,
+    old_name,
+    preparing,
+    removing,
+    renaming,
+    shared_files,
+    versions,
+    views,
+)
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.hive import layout
+from tableferry.fleet.warehouse.rewriting import copies, places, writing
+from tableferry.progress import Task, task
+from tableferry.spark.driver import track_jobs
+from tableferry.spark.tables import TableName
+
+_log = logging.getLogger(__name__)
+
+Save = Callable[[Job], Job]
+"""Writes a job back and holds its claim; returns it with its new revision."""
+
+# What a job notes for later steps, in its record.
+FENCE = "fence"
+WAS_MANAGED = "was_managed"
+BROKEN_VIEWS = "broken_views"
+REMOVED = "removed_partitions"
+LEFT = "left_directories"
+KEPT = "kept"
+READ = "read_files_removed"
+NOT_LOOKED = "late_files_not_looked_for"
+COMPARE_ALL = "compare_all"
+
+# So many directories that were left are noted; their folder is the same.
+_NOTED = 100
+
+
+class Stopped(Paused):
+    """A step needs a person's decision; the job waits with the finding's reason.
+
+    Attributes:
+        pause: The finding with which the job pauses.
+        found: The note by which exactly this can be accepted.
+    """
+
+    def __init__(self, finding: PauseFinding, found: str = "") -> None:
+        super().__init__(finding.condition or finding.text, **finding.parameters)
+        self.pause, self.found = finding, found
+
+
+class WrittenSince(Refused):
+    """Somebody wrote to the table since writes were blocked."""
+
+
+def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
+    """Do one step of a claimed job, and return the job with what it noted, which the caller saves.
+
+    Done twice, it's as if done once. A note that must be there before the effect is goes through `save`.
+
+    Raises:
+        Stopped: A person must decide.
+        WrittenSince: The table changed behind the block.
+        TableferryError: Something else that the user can fix.
+    """
+    with (
+        task(_log, str(step), table=job.name, worker=job.claimed_by or "", level=logging.DEBUG) as running,
+        track_jobs(warehouse.spark, running),
+    ):
+        return _perform(step, job, warehouse, save, running)
+
+
+def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Task) -> Job:
+    accept = job.record.get(ACCEPT, "")
+    match step:
+        case steps.RepeatPreflight():
+            if finding := first_finding(warehouse, job):
+                raise Stopped(finding)
+        case steps.TryShadow(table):
+            try_shadow(warehouse, table)
+        case steps.PrepareCopy(source, target):
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.update("rows", preparing.prepare(warehouse, source, target))
+            Record.begin(warehouse, source)
+        case steps.CompareAhead(table):
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.update("rows", preparing.compare_ahead(warehouse, table))
+            Record.begin(warehouse, table)
+        case steps.RewriteAhead(target, hive, form):
+            began = time.monotonic()
+            folder = places.folder_of(layout(warehouse, hive).location, form)
+            if folder != job.record[REWRITTEN].get("folder"):
+                copies.demand_empty(warehouse, folder)
+            job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.update("rows", writing.write_ahead(warehouse, hive, target, form))
+            took = {**job.record[REWRITTEN], "seconds": round(time.monotonic() - began, 1)}
+            job = job.noted(**{REWRITTEN: took})
+        case steps.RewriteRest(target, hive, form):
+            running.update("partitions", writing.write_rest(warehouse, hive, target, form))
+        case steps.VerifyRewritten(target, hive, form):
+            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
+                running.update("rows", writing.demand_same(warehouse, hive, target, form))
+        case steps.BlockWrites(table):
+            # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
+            if rights := warehouse.access.rights_to_write(table):
+                note = TakenRights(rights, table).note()
+                job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), note]}))
+            if noted := job.record.get(RIGHTS, ()):
+                warehouse.effect(partial(_take, warehouse, table, noted, Names.of(job)), of=())
+            job = job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
+        case steps.UnblockWrites(table):
+            taken = [TakenRights.of(note) for key in (WITHHELD, RIGHTS) for note in job.record.get(key, ())]
+            mine, others = _divided(warehouse, table, taken, Names.of(job))
+            for rights in reversed(mine):
+                warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
+            if taken:
+                # A worker that slept may take them once more. If that is before they are forgotten, they are
+                # given back below; if after, that worker finds them forgotten and gives them back.
+                job = save(job.noted(**{RIGHTS: None, WITHHELD: _withheld(job, table, others)}))
+            for rights in reversed(mine):
+                warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
+            job = job.noted(**{FENCE: None})
+        case steps.CheckFence(table):
+            if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
+                raise WrittenSince(
+                    "TABLE_WRITTEN_WHILE_BLOCKED",
+                    table=table,
+                    differences=differences,
+                    command=command("resume", job.name),
+                )
+        case steps.RecordFiles(table):
+            Record.create(warehouse, table)
+        case steps.CheckLate(target, hive, form, decide):
+            watermark = job.shadow_watermark
+            with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
+                looked = check(warehouse, target, hive, form, watermark, decide=decide, accept=accept)
+            job = _looked(job, hive, looked)
+        case steps.MakeExternal(table):
+            if external.is_managed(warehouse, table):
+                job = save(job.noted(**{WAS_MANAGED: True}))
+                with _stopping(PauseReason.MANAGED_TABLE):
+                    external.set_managed(warehouse, table, managed=False)
+        case steps.MakeManaged(table):
+            if job.record.get(WAS_MANAGED):
+                external.set_managed(warehouse, table, managed=True)
+            job = job.noted(**{WAS_MANAGED: None})
+        case steps.MakeTarget(source, target, form):
+            make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
+            running.update("files", make(warehouse, source, target))
+        case steps.CopyDefinition(source, target):
+            # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
+            watermark = definitions.carry(warehouse, source, target, job.target_format)
+            job = replace(job, shadow_watermark=watermark)
+        case steps.CopyAccess(source, target):
+            warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
+        case steps.Verify(source, target):
+            with _stopping(PauseReason.ROWS_DIFFER):
+                running.update("rows", comparing.demand_same_as_copy(warehouse, source, target))
+        case steps.VerifyShadow(target, hive):
+            version = job.shadow_watermark
+            try:
+                with _stopping(PauseReason.ROWS_DIFFER):
+                    rows = comparing.demand_same(warehouse, hive, target, right_version=version)
+            except Stopped:
+                save(job.noted(**{COMPARE_ALL: True}))
+                raise
+            running.update("rows", rows)
+        case steps.Rename(table, to):
+            renaming.rename(warehouse, table, to, beside=Names.of(job).all)
+        case steps.MakeView(source, target):
+            old_name.make_view(warehouse, source, target)
+            # By this name the Hive table was read, and the rights went along with it when it was renamed.
+            hive = Names.of(job).hive
+            warehouse.effect(lambda: warehouse.access.carry(hive, source), of=())
+        case steps.CheckView(source, target):
+            old_name.demand_view(warehouse, source, target)
+        case steps.DropView(source, target):
+            old_name.drop_view(warehouse, source, target)
+        case steps.AllowLogCleaning(table):
+            copies.allow_log_cleaning(warehouse, table)
+        case steps.WriteCheckpoint(table):
+            delta.write_checkpoint(warehouse, table)
+        case steps.CheckViews(table):
+            job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
+        case steps.Shadow(target, hive, form):
+            existing.demand_ours(warehouse, Names.of(job), target)
+            with (
+                _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
+                _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
+                _stopping(PauseReason.HIVE_COPY_CHANGED, HiveCopyChanged),
+            ):
+                shadowed = shadow(
+                    warehouse,
+                    target,
+                    hive,
+                    form,
+                    job.shadow_watermark,
+                    accept=accept,
+                    compare_all=bool(job.record.get(COMPARE_ALL)),
+                )
+            running.update("partitions", len(shadowed.done))
+            running.update("rows", sum(part.rows or 0 for part in shadowed.done))
+            if shadowed.removed:
+                _log.warning("%s: %s", job.name, shadowed.removed)
+                job = job.noted(**{REMOVED: shadowed.removed})
+            if shadowed.left:
+                job = _left(job, shadowed.left)
+            job = _looked(job, hive, shadowed.looked)
+            job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None, COMPARE_ALL: None})
+        case steps.ShadowWritten(target, hive, form):
+            if versions.current(warehouse, target, form) != job.shadow_watermark:
+                return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
+        case steps.WarnOfSharedFiles(hive, target):
+            shared_files.warn(warehouse, hive, target)
+        case steps.RestoreComment(table):
+            shared_files.restore_comment(warehouse, table)
+        case steps.RestoreEntry(target, hive, form):
+            restoration.restore_entry(warehouse, target, hive, form)
+        case steps.RestoreHiveCopy(target, hive, form):
+            restoration.restore_hive_copy(warehouse, target, hive, form, job.stg_format)
+        case steps.AdoptTable(target, source, form):
+            restoration.adopt_table(warehouse, source, target, form)
+        case steps.DropEntry(table):
+            restoration.drop_entry(warehouse, table, job.target_format)
+        case steps.CheckSuspended(hive):
+            suspended_runs.demand_none(warehouse, hive)
+        case steps.RemoveRewritten(target, hive, folder):
+            if not copies.remove_files(warehouse, target, hive, folder, job.target_format):
+                job = _left(job, [folder])
+        case steps.DropCopy(target, hive, form):
+            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.WrittenBehind):
+                copy_removal.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
+            job = job.noted(**{ACCEPT: None})
+        case steps.NoteLeftovers(target, hive, form):
+            noted = job.record.get(CLOSING)
+            if noted and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(noted)):
+                raise Refused(
+                    "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
+                )
+            found = leftovers.find(warehouse, target, hive, form)
+            leftovers.demand_unneeded(warehouse, target, hive, form, found)
+            if job.is_rewritten:
+                leftovers.demand_apart(warehouse, target, found)
+            # From here on nobody reverts the job: what follows can't be taken back.
+            job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
+        case steps.DropArchived(target, hive, _):
+            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
+        case steps.RemoveLeftovers(target, form, rewritten):
+            found = leftovers.Leftovers.of(job.record[CLOSING])
+            # Days may lie between the note and this, if the job was paused.
+            leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
+            if rewritten and READ not in job.record[CLOSING]:
+                read = removing.remove_read_files(warehouse, target, form, found)
+                running.update("files", read.files)
+                job = _left(job, read.left) if read.left else job
+                # Whoever comes next may find half of the record.
+                job = save(job.noted(**{CLOSING: {**job.record[CLOSING], READ: True}}))
+            removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
+            running.update("files", removed.files)
+            job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})
+            if removed.left:
+                job = _left(job, removed.left)
+        case steps.AllowCleaning(table):
+            found = leftovers.Leftovers.of(job.record[CLOSING])
+            removing.allow_cleaning(warehouse, table, Names.of(job).archived, found)
+        case _:
+            assert_never(step)
+    return job
+
+
+def _left(job: Job, left: Sequence[str]) -> Job:
+    """Note what nobody reads any more, and what can't be removed from here."""
+    _log.warning(
+        "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
+        "remove them", job.name, first_of(left),
+    )  # fmt: skip
+    every = [*job.record.get(LEFT, ()), *left]
+    return job.noted(**{LEFT: list(dict.fromkeys(every))[-_NOTED:]})
+
+
+def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]], names: Names) -> None:
+    for rights in _divided(warehouse, table, map(TakenRights.of, noted), names)[0]:
+        warehouse.access.take(table, rights)
+
+
+def _divided(
+    warehouse: Warehouse, table: TableName, taken: Iterable[TakenRights], names: Names
+) -> tuple[list[Mapping[str, Any]], list[TakenRights]]:
+    """Divide rights into those that mean something on a table, and those of a table in another catalog."""
+    mine, others = list[Mapping[str, Any]](), list[TakenRights]()
+    for rights in taken:
+        if rights.mean_something_on(table, warehouse.access, names):
+            mine.append(rights.rights)
+        else:
+            others.append(rights)
+    return mine, others
+
+
+def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> list[dict[str, Any]] | None:
+    """Return what is noted of rights that aren't given back, as they mean nothing on the unblocked table.
+
+    Nor are they given back on the table that had them, though it's there. After the switch that is the Hive
+    table, which is kept in step: whoever wrote to it would write past the new table. So they are noted until
+    a revert lets its writers in again. After a revert it's the copy, which is dropped next: what anybody
+    wrote to it would be lost, and nobody needs the note any more.
+    """
+    if not others:
+        return None
+    names = Names.of(job)
+    sentence = "%s: rights to write that were taken from %s aren't given back on %s, whose catalog keeps none"
+    if table == names.main:
+        _log.info(sentence, job.name, names.target, table)
+        return None
+    _log.warning(
+        f"{sentence}: let its writers in there; a revert gives them back", job.name, names.main, table
+    )
+    return [rights.note() for rights in others]
+
+
+def _looked(job: Job, hive: TableName, looked: bool) -> Job:
+    """Note on a job that late files couldn't be looked for; a look that could takes the note out."""
+    if looked:
+        return job.noted(**{NOT_LOOKED: None}) if NOT_LOOKED in job.record else job
+    sentence = (
+        f"files that came late aren't looked for: {hive} has no record of the files that were there at the "
+        "switch, which an earlier version made, or its property tableferry.known_files was removed; compare "
+        "its directories with the new table's files before you drop it"
+    )
+    if job.record.get(NOT_LOOKED) != sentence:
+        _log.warning("%s: %s", job.name, sentence)
+    return job.noted(**{NOT_LOOKED: sentence})
+
+
+@contextmanager
+def _stopping(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[None]:
+    """Turn a refusal of a kind inside a ``with`` into one that pauses the job for this reason."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except kind as error:
+        raise Stopped(PauseFinding(reason, error), getattr(error, "found", "")) from error

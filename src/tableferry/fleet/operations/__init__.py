@@ -1,0 +1,1 @@
+"""What people do with the jobs of a queue: add, select, look at and group them."""

@@ -1,0 +1,1 @@
+"""A shadow run: it copies what changed in the new table to the Hive copy."""

@@ -1,0 +1,471 @@
+"""Brings the Hive copy in step with the table that took its place.
+
+    facts ──> changes since the watermark ──> plan (pure) ──> perform ──> watermark
+
+Before its first change, a run notes in the Hive table's properties which version it copies, and after the
+last one it sets the watermark. A run that finds such a note rewrites the touched partitions instead of
+inserting into them, so that no row of an interrupted run is lost or there twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import expr
+
+from tableferry.amounts import first_of
+from tableferry.fleet.hive_copy.changes import (
+    Action,
+    Changes,
+    Columns,
+    PartitionUpdate,
+    Plan,
+    ShadowResult,
+    decide,
+    demand_partition_values,
+    plan_columns,
+)
+from tableferry.fleet.hive_copy.column_limits import unfit
+from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.late_files.classification import basename, directory_name
+from tableferry.fleet.late_files.settlement import Settled, read_marks, settle
+from tableferry.fleet.settings import RemovedPartitions
+from tableferry.fleet.shadow_runs.unused_directories import unused
+from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
+from tableferry.fleet.warehouse.files import list_files
+from tableferry.fleet.warehouse.partition_conditions import chunks, texts, where
+from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parsed
+from tableferry.fleet.warehouse.progress_properties import (
+    PARTITIONS,
+    SWEEP,
+    TARGET,
+    Marks,
+    has_same_partitions,
+    runs_noted,
+)
+from tableferry.formats.hive.locations import below, split
+from tableferry.spark.catalog import SPARK_ERRORS
+from tableferry.spark.quoting import quote
+from tableferry.spark.tables import TableName
+from tableferry.spark.types import declared
+from tableferry.verify import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
+
+
+def shadow(
+    warehouse: Warehouse,
+    target: TableName,
+    hive: TableName,
+    format: TargetFormat,
+    watermark: str | None,
+    *,
+    accept: str = "",
+    compare_all: bool = False,
+    dry_run: bool = False,
+) -> ShadowResult:
+    """Copy what changed in a table since the watermark into its Hive copy.
+
+    Args:
+        warehouse: The warehouse.
+        target: The table.
+        hive: The Hive copy, an external table.
+        format: The target's format.
+        watermark: The version that the copy is in step with, where its own properties don't say: the snapshot
+            id or version that the target was made with. None compares all rows.
+        accept: What somebody has accepted: `NeedsPerson.found` of the refusal.
+        compare_all: Whether to compare all rows, whatever the target's history says.
+        dry_run: Whether to change nothing; rows that would be written aren't counted.
+
+    Raises:
+        WrittenLate: Somebody left files in the copy's directories.
+        HiveCopyChanged: Partitions of the copy were dropped, moved or added, or lost their files.
+        PartitionsRemoved: A version removed partitions that it didn't write, and that is to pause the job.
+        Refused: The target changed in a way that a Hive table can't follow.
+        TableError: A table can't be read.
+    """
+    copy = HiveCopy.read(warehouse, hive)
+    source = read_target(warehouse, target, format)
+    marks = read_marks(copy, source, format, watermark)
+    settled = settle(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
+    if settled.taken and not dry_run:
+        source = read_target(warehouse, target, format)
+        # Files that were committed since the first look won't be newer than the next watermark.
+        settled.record_new_files(source, marks)
+    # Partitions may have read what was removed with the record.
+    compare_all = compare_all or settled.lost is not None
+    result = _Run.of(copy, source, marks, settled, accept, compare_all=compare_all).run(dry_run=dry_run)
+    if settled.lost and not dry_run:
+        settled.lost.forget(hive)
+    return result
+
+
+class HiveCopyChanged(NeedsPerson):
+    """Partitions of the Hive copy were changed by hand, and a person must decide."""
+
+
+class PartitionsRemoved(NeedsPerson):
+    """A version removed partitions that it didn't write, and a person must decide."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run.
+
+    Attributes:
+        copy: The Hive copy, with the columns that it will have.
+        columns: The changes of its columns.
+        name: This run's name, which is in those of the files that it writes.
+        compare_all: Whether to compare all rows, though the watermark is known.
+        locations: Those of the copy's partitions before the run, where the catalog gives all together.
+    """
+
+    copy: HiveCopy
+    columns: Columns
+    target: Target
+    marks: Marks
+    settled: Settled
+    accept: str
+    name: str
+    compare_all: bool
+    locations: Mapping[str, str] | None
+
+    @classmethod
+    def of(
+        cls,
+        copy: HiveCopy,
+        target: Target,
+        marks: Marks,
+        settled: Settled,
+        accept: str,
+        *,
+        compare_all: bool,
+    ) -> _Run:
+        keys = copy.partition_columns
+        columns = plan_columns(copy.columns, target.columns(), keys, target.type_substitutes, str(copy.name))
+        copy.demand_columns(columns)
+        every = {**columns.every, **{key: copy.columns[key] for key in keys}}
+        copy, name = replace(copy, columns=every), uuid.uuid4().hex[:8]
+        locations = copy.known_locations()
+        return cls(copy, columns, target, marks, settled, accept, name, compare_all, locations)
+
+    def run(self, *, dry_run: bool) -> ShadowResult:
+        changes, plan = self._planned()
+        return self._wide_enough(changes, plan)._follow(changes, plan, dry_run=dry_run)
+
+    def _follow(self, changes: Changes, plan: Plan, *, dry_run: bool) -> ShadowResult:
+        copy, target = self.copy, self.target
+        live = self._live(plan.rewrite)
+        removed = self._removed(plan, live)
+        pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE
+        # An earlier version's note continues with a remedy.
+        if removed and pauses and not self.accept.startswith(removed.found):
+            raise removed
+        demand_partition_values((*plan.append, *plan.share, *live), copy.keys, str(copy.name))
+        left: tuple[str, ...] = ()
+        appended: Mapping[Partition, int] = {}
+        if not dry_run and (plan or self.columns or not self._is_noted()):
+            if plan or self.columns:
+                self._note(self.marks.watermark or "", target.version)
+            appended, replaced = self._perform(plan, changes, live)
+            if plan.append or plan.rewrite:
+                ended = replace(self, marks=replace(self.marks, runs=(*self.marks.runs, self.name)))
+            else:
+                ended = self
+            pending = SWEEP if replaced or self.marks.pending else ""
+            ended._note(target.version, pending, partitions=ended._fingerprint(plan))
+            left = ended._clean(replaced)
+        if not dry_run:
+            self.settled.finish()
+        done, added = self._done(plan, live, appended), tuple(self.columns.added)
+        looked = self.settled.record is not None
+        said = removed.one_line if removed else ""
+        return ShadowResult(target.version, done, added, said, changes.compare_all, left, looked)
+
+    def _wide_enough(self, changes: Changes, plan: Plan) -> _Run:
+        """Return the same run, which widens those columns whose types can't hold a value that it copies."""
+        copy, columns = self.copy, self.columns
+        now = {field.name.lower(): field for field in self.target.rows().schema}
+        narrow = {
+            field.name: condition
+            for field in copy.schema
+            if field.name in columns.every and field.name not in columns.replaced
+            if declared(field) != declared(now[field.name.lower()]) and (condition := unfit(field))
+        }
+        if not narrow:
+            return self
+        conditions = [expr(f"coalesce(bool_or({condition}), false)") for condition in narrow.values()]
+        found = [frame.agg(*conditions).collect()[0] for frame in self._copied(changes, plan)]
+        if outgrown := [name for name, *rows in zip(narrow, *found, strict=True) if any(rows)]:
+            columns = columns.widening(outgrown, self.target.columns())
+            copy.demand_columns(columns)
+            every = {**copy.columns, **columns.widened}
+            return replace(self, copy=replace(copy, columns=every), columns=columns)
+        return self
+
+    def _copied(self, changes: Changes, plan: Plan) -> Iterator[DataFrame]:
+        """Yield the rows that a plan brings into the copy."""
+        for chunk in chunks((*plan.rewrite, *plan.share, *plan.in_place)):
+            yield self._only(self.target.rows(), chunk)
+        for chunk in chunks(plan.append):
+            yield self._appended(changes, chunk)
+
+    def _appended(self, changes: Changes, partitions: Sequence[Partition]) -> DataFrame:
+        """Return the rows that some partitions got while they lost none."""
+        watermark, columns = self.marks.watermark or "", self.copy.partition_columns
+        return self._only(self.target.added_rows(changes, watermark, partitions, columns), partitions)
+
+    def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> PartitionsRemoved | None:
+        """Return which partitions have no row any more since a version that replaced all rows at once.
+
+        Somebody may have meant it; but in Hive the same statement leaves partitions alone for which it has no
+        row, and in Spark only if it's told to.
+        """
+        dropped = self._dropped(plan, live)
+        version = self.target.replaced_all_since(self.marks.watermark) if dropped else ""
+        if not version:
+            return None
+        partitions = [self.copy.spelled(partition) for partition in dropped]
+        return PartitionsRemoved(
+            "PARTITIONS_WITHOUT_ROWS",
+            f"version {version} replaced all rows, and {first_of(partitions)} have none since",
+            table=self.target.name,
+            version=version,
+            partitions=partitions,
+        )
+
+    def _dropped(self, plan: Plan, live: Mapping[Partition, int]) -> list[Partition]:
+        """Return the copy's partitions of which the target has no row any more."""
+        gone = self.copy.partitions.difference(live, (WHOLE,))
+        return [partition for partition in plan.rewrite if partition in gone]
+
+    def _planned(self) -> tuple[Changes, Plan]:
+        copy = self.copy
+        if replaced := self.columns.replaced:
+            why = f"{', '.join(replaced)} of the Hive copy were renamed, dropped or retyped"
+            return Changes(compare_all=why), Plan(rewrite=self._every())
+        marks = replace(self.marks, watermark=None) if self.compare_all else self.marks
+        changes = self.target.changes(marks, copy.columns, copy.partition_columns)
+        if changes.compare_all:
+            return changes, Plan(rewrite=self._differing(self.target.rows()))
+        touched = self.settled.partitions | self._altered(changes)
+        return changes, self._plan(changes.touching(touched))
+
+    def _altered(self, changes: Changes) -> frozenset[Partition]:
+        """Return the partitions that the copy's catalog entry shows otherwise than the last run left them.
+
+        Those that this run rewrites anyway are left out. After a run that died it can't be told which changes
+        were its own.
+
+        Raises:
+            HiveCopyChanged: There are some, and nobody has confirmed that they are written again.
+        """
+        copy, marks = self.copy, self.marks
+        noted, now = copy.properties.get(PARTITIONS), copy.fingerprint(self.locations)
+        if noted is None or marks.watermark is None or marks.pending:
+            return frozenset()
+        rewritten = {*changes.touched, *self.settled.partitions}
+        if self.target.shared is not None:
+            # The copy reads the new files of these already.
+            rewritten |= {*changes.added, *changes.moved}
+        empty = sorted(self._without_files(marks.watermark), key=nulls_first)
+        altered = set(empty)
+        if not has_same_partitions(noted, now):
+            altered.update(self._differing(self.target.rows_at(marks.watermark)))
+        altered -= rewritten
+        if not altered:
+            return frozenset()
+        spelled = sorted(copy.spelled(partition) or "its files" for partition in altered)
+        # The new table may be changed before this is accepted, which leaves the copy's entry as it is.
+        found = sha256(f"{now} {empty}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        if self.accept != found:
+            name = self.target.name.table
+            raise HiveCopyChanged(
+                "HIVE_COPY_CHANGED_BY_HAND", found, table=copy.name, partitions=spelled, target=name
+            )
+        return frozenset(altered)
+
+    def _without_files(self, watermark: str) -> Iterator[Partition]:
+        """Yield the partitions in the folder of shadow runs that lost all their files."""
+        copy, folder = self.copy, self.marks.folder
+        inside = {
+            spec: split(location)
+            for spec, location in (self.locations or {}).items()
+            if below(location, folder) is not None
+        }
+        if not inside:
+            return
+        directories = {file.directory for file in list_files(copy.warehouse, [folder])}
+        kinds = [copy.columns[key] for key in copy.partition_columns]
+        empty = [
+            parsed(copy.name, spec, kinds) if spec else WHOLE
+            for spec, directory in inside.items()
+            if directory not in directories
+        ]
+        for chunk in chunks(empty):
+            # Without partition columns an empty table is one group of no rows.
+            yield from +self._counted(self._only(self.target.rows_at(watermark), chunk))
+
+    def _is_noted(self) -> bool:
+        """Say whether the copy's properties have this version and nothing pending already."""
+        marks, target, copy = self.marks, self.target, self.copy
+        noted = copy.properties.get(TARGET), marks.watermark, marks.pending, copy.properties.get(PARTITIONS)
+        return noted == (target.id, target.version, "", copy.fingerprint(self.locations))
+
+    def _fingerprint(self, plan: Plan) -> str:
+        """Return the fingerprint of the partitions that a plan left."""
+        if not plan.share and not plan.rewrite:
+            return self.copy.fingerprint(self.locations)
+        now = HiveCopy.read(self.copy.warehouse, self.copy.name)
+        return now.fingerprint(now.known_locations())
+
+    def _note(self, watermark: str, pending: str, **more: str) -> None:
+        marks, target = self.marks, self.target
+        notes = {**runs_noted(marks.runs), **more}
+        self.copy.note(watermark=watermark, target=target.id, folder=marks.folder, pending=pending, **notes)
+
+    def _plan(self, changes: Changes) -> Plan:
+        copy, shared = self.copy, self.target.shared
+        if shared is None:
+            # Where they are makes no difference then.
+            locations = dict.fromkeys(copy.partitions.intersection(changes.added), copy.location)
+        else:
+            locations = copy.locations([*changes.added, *changes.moved])
+        # The files that the target writes aren't buckets.
+        exact = frozenset() if copy.bucketed else self.target.exact(changes, copy.partition_columns)
+        own = None if copy.names_files else self.marks.folder
+        plan = decide(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
+        # Spark would insert into another partition, of the same value as it spells that.
+        odd = copy.odd.keys() & set(plan.append)
+        append = tuple(partition for partition in plan.append if partition not in odd)
+        return replace(plan, append=append, rewrite=(*plan.rewrite, *sorted(odd, key=nulls_first)))
+
+    def _differing(self, rows: DataFrame) -> tuple[Partition, ...]:
+        """Return the partitions whose rows aren't the target's, given these."""
+        copy = self.copy
+        try:
+            hive_rows = self._comparable(copy.spark.table(copy.name.sql))
+            verdict = verify(self._comparable(rows), hive_rows, partition_columns=copy.partition_columns)
+        except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: all partitions are rewritten.
+            return self._every()
+        if verdict.rows_match:
+            return ()
+        # A verdict lists some of them, or, without partition columns, none.
+        if 0 < verdict.differing_partitions == len(verdict.partition_differences):
+            return tuple(difference.values for difference in verdict.partition_differences)
+        return self._every()
+
+    def _every(self) -> tuple[Partition, ...]:
+        """Return all partitions of the copy and of the target."""
+        copy = self.copy
+        if not copy.partition_columns:
+            return (WHOLE,)
+        rows = self.target.rows().selectExpr(*texts(copy.partition_columns)).distinct().collect()
+        return tuple({tuple(row) for row in rows} | copy.partitions)
+
+    def _comparable(self, frame: DataFrame) -> DataFrame:
+        """Bring rows into the copy's columns, with partition values as texts, as Hive has them."""
+        keys = self.copy.partition_columns
+        return self.copy.rows(frame).selectExpr(
+            *(
+                f"CAST({quote(name)} AS STRING) AS {quote(name)}" if name in keys else quote(name)
+                for name in self.copy.columns
+            )
+        )
+
+    def _live(self, partitions: Sequence[Partition]) -> Counter[Partition]:
+        """Count the target's rows in partitions."""
+        counts: Counter[Partition] = Counter()
+        for chunk in chunks(partitions):
+            counts += self._counted(self._only(self.target.rows(), chunk))
+        return counts
+
+    def _counted(self, frame: DataFrame) -> Counter[Partition]:
+        keys = texts(self.copy.partition_columns)
+        grouped = frame.selectExpr(*keys, "1 AS one").groupBy(*(f"p{number}" for number in range(len(keys))))
+        return Counter({tuple(row[:-1]): row[-1] for row in grouped.count().collect()})
+
+    def _only(self, frame: DataFrame, partitions: Sequence[Partition]) -> DataFrame:
+        kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
+        return frame.where(where(partitions, self.copy.partition_columns, kinds))
+
+    def _perform(
+        self, plan: Plan, changes: Changes, live: Mapping[Partition, int]
+    ) -> tuple[Mapping[Partition, int], tuple[str, ...]]:
+        """Change the copy; return the rows that were inserted, and the directories that nobody reads now."""
+        copy = self.copy
+        # Columns are replaced at the end: if this run dies before, the next one finds them as they were, and
+        # rewrites all rows again.
+        if self.columns and not self.columns.replaced:
+            copy.set_columns(self.columns)
+            for column, kind in self.columns.widened.items():
+                _log.warning("%s: %s is %s now, as it couldn't hold all values", copy.name, column, kind)
+        old = copy.locations(plan.rewrite)
+        own = directory_name(self.target.version, self.name, names_files=copy.names_files)
+        folder, files = f"{self.marks.folder}/{own}", basename(self.name)
+        present = [partition for partition in plan.rewrite if partition in live or partition == WHOLE]
+        for chunk in chunks(present):
+            copy.write(self._only(self.target.rows(), chunk), folder, self.columns, files)
+        for partition in present:
+            copy.set_location(partition, f"{folder}/{copy.spelled(partition)}".rstrip("/"))
+        for partition in self._dropped(plan, live):
+            copy.empty(partition, f"{folder}/{copy.spelled(partition)}", files)
+        for partition, directory in plan.share.items():
+            copy.set_location(partition, directory)
+        appended: Counter[Partition] = Counter()
+        for chunk in chunks(plan.append):
+            frame = self._appended(changes, chunk)
+            appended += self._counted(frame)
+            copy.insert(frame, files)
+        if self.columns.replaced:
+            copy.note(replaced="true")
+            copy.set_columns(self.columns)
+        copy.refresh()
+        return appended, tuple(old.values())
+
+    def _clean(self, replaced: Sequence[str]) -> tuple[str, ...]:
+        """Remove directories that nobody reads now, an interrupted run's too; return those that stay."""
+        copy, folder = self.copy, self.marks.folder
+        unread = [directory for directory in replaced if below(directory, folder)]
+        if self.marks.pending:
+            now = HiveCopy.read(copy.warehouse, copy.name)
+            used = [now.location, *now.locations(now.partitions).values()]
+            if (directories := copy.directories(folder)) is not None:
+                unread = list(unused(directories, folder, used))
+        others = self.settled.written_by_others(copy, folder, unread)
+        left = tuple(
+            directory
+            for directory in unread
+            if directory not in others and not copy.remove(directory, folder)
+        )
+        if replaced or self.marks.pending:
+            self._note(self.target.version, "")
+        return left
+
+    def _done(
+        self, plan: Plan, live: Mapping[Partition, int], appended: Mapping[Partition, int]
+    ) -> tuple[PartitionUpdate, ...]:
+        copy = self.copy
+        updates = [(partition, Action.APPENDED, appended.get(partition)) for partition in plan.append]
+        updates += [(partition, Action.APPENDED, None) for partition in plan.in_place]
+        updates += [(partition, Action.ADDED, None) for partition in plan.share]
+        for partition in plan.rewrite:
+            if partition in live or partition == WHOLE:
+                action = Action.REWRITTEN if partition in copy.partitions else Action.ADDED
+                updates.append((partition, action, live.get(partition, 0)))
+            elif partition in copy.partitions:
+                updates.append((partition, Action.EMPTIED, None))
+        return tuple(
+            PartitionUpdate(copy.spelled(partition), action, rows) for partition, action, rows in updates
+        )

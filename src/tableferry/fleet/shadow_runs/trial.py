@@ -1,0 +1,52 @@
+"""Tries on a scratch table what shadowing will do to a Hive copy, before the table is touched."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from itertools import islice
+
+from tableferry.fleet.hive_copy.changes import Columns
+from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.late_files.classification import basename
+from tableferry.fleet.warehouse import hive
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.progress_properties import sync_folder
+from tableferry.spark.catalog import explaining
+from tableferry.spark.settings import optional_settings
+from tableferry.spark.tables import TableName
+
+# Each task ends at its first row, so that few may have all the files.
+_FEW_TASKS = {"spark.sql.files.maxPartitionBytes": str(2**50)}
+
+
+def try_shadow(warehouse: Warehouse, table: TableName) -> None:
+    """Write a row of a Hive table beside it, as `shadow` writes rows, and remove it again.
+
+    This finds what would stop a shadow run before the switch: names and types that Spark's or Hive's writer
+    doesn't take, and rights that are missing in the schema or beside the table's directory.
+
+    Raises:
+        TableError: The table can't be read, or no row can be written like that.
+    """
+    described = hive.demand(warehouse, table)
+    # What changes by this isn't the job's.
+    copy = HiveCopy.of(replace(warehouse, seen=None), described)
+    # Below the directory that no other table lies in, and in a new one: somebody's may be called like it.
+    beside = sync_folder(copy.location)
+    folder = f"{beside}/try-{uuid.uuid4().hex[:8]}"
+    row, files = warehouse.spark.table(table.sql).limit(1), basename("try")
+    try:
+        with (
+            explaining("HIVE_COPY_NOT_WRITABLE", table=table, folder=beside),
+            optional_settings(warehouse.spark, _FEW_TASKS),
+        ):
+            copy.write(row, folder, Columns({}, {}), files)
+            with copy.scratch_table(folder) as name:
+                scratch = replace(copy, name=name, location=folder, partitions=frozenset())
+                for partition in islice(copy.partitions, 1 if copy.partition_columns else 0):
+                    scratch.set_location(partition, f"{folder}/{copy.spelled(partition)}")
+                scratch.insert(row, files)
+    finally:
+        copy.remove(folder, beside)
+        copy.remove_empty(beside)

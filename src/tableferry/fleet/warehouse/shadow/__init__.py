@@ -1,1 +1,0 @@
-"""Keeping the Hive copy in step with the table that took its place: changes, plan, performing."""

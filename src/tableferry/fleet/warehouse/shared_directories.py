@@ -1,0 +1,130 @@
+"""Finds tables that share directories, by what the catalog itself says of all tables of a catalog."""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from tableferry.errors import TableError
+from tableferry.fleet.warehouse.progress_properties import sync_folder
+from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.formats.hive.locations import parents, split
+from tableferry.spark.quoting import unquote
+from tableferry.spark.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+# Listing all tables of a catalog is dear where it has thousands, and somebody may make one at any time.
+_SECONDS = 600.0
+
+_SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
+
+
+class DirectoryIndex:
+    """Tables sorted by their directories, so that overlaps are found without comparing all pairs."""
+
+    def __init__(self, tables: Iterable[tuple[TableName, str]]) -> None:
+        """Take tables with their locations."""
+        self._tables: dict[tuple[str, str, str], list[tuple[TableName, str]]] = {}
+        for name, location in tables:
+            self._tables.setdefault(_place(location), []).append((name, location))
+        self._sorted = sorted(self._tables)
+
+    def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
+        """Return the other tables whose directory is this one, or holds it, or lies in it."""
+        scheme, authority, path = _place(location)
+        directories = [(scheme, authority, parent) for parent in (path, *parents(path))]
+        inside = path.rstrip("/") + "/"
+        start = bisect_left(self._sorted, (scheme, authority, inside))
+        for directory in islice(self._sorted, start, None):
+            if directory[:2] != (scheme, authority) or not directory[2].startswith(inside):
+                break
+            directories.append(directory)
+        tables = (
+            table for directory in dict.fromkeys(directories) for table in self._tables.get(directory, ())
+        )
+        return tuple(table for table in tables if table[0].key != name.key)
+
+
+def _place(location: str) -> tuple[str, str, str]:
+    """Return a location's scheme, authority and path, the same for all names of one scheme."""
+    scheme, authority, path = split(location)
+    return _SAME.get(scheme, scheme), authority, path
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A catalog as it was listed.
+
+    Attributes:
+        unlisted: The schemas that couldn't be listed.
+        at: When, in seconds by this process's own clock.
+    """
+
+    directories: DirectoryIndex
+    unlisted: tuple[TableName, ...]
+    at: float
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The tables of all schemas of a catalog by their directories; it's listed anew after ten minutes.
+
+    Attributes:
+        seconds: Gives this process's own clock.
+    """
+
+    seconds: Callable[[], float] = time.monotonic
+    _catalogs: dict[str, _Listed] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def around(
+        self, spark: SparkSession, name: TableName, location: str, apart: Collection[TableName] = ()
+    ) -> tuple[tuple[TableName, str], ...]:
+        """Return the other tables whose directory is the table's, or holds it, or lies in it.
+
+        The directory beside it counts too, in which the Hive copy's partitions will be rewritten. Tables that
+        are `apart` don't count.
+        """
+        index = self._listed(spark, name.parts[0]).directories
+        tables = (*index.around(name, location), *index.around(name, sync_folder(location)))
+        names = {table.key for table in apart}
+        return tuple(table for table in dict.fromkeys(tables) if table[0].key not in names)
+
+    def unlisted(self, spark: SparkSession, name: TableName) -> tuple[TableName, ...]:
+        """Return the schemas of the table's catalog that can't be listed: nothing of them is known."""
+        return self._listed(spark, name.parts[0]).unlisted
+
+    def _listed(self, spark: SparkSession, catalog: str) -> _Listed:
+        with self._lock:
+            listed = self._catalogs.get(catalog)
+            if listed is None or self.seconds() - listed.at > _SECONDS:
+                unlisted: list[TableName] = []
+                index = DirectoryIndex(_tables(spark, catalog, unlisted))
+                listed = self._catalogs[catalog] = _Listed(index, tuple(unlisted), self.seconds())
+            return listed
+
+
+def _tables(spark: SparkSession, catalog: str, unlisted: list[TableName]) -> Iterator[tuple[TableName, str]]:
+    for row in spark.sql(f"SHOW SCHEMAS IN {TableName((catalog,)).sql}").collect():
+        schema = (catalog, unquote(row[0]))
+        try:
+            tables = list_tables(spark, schema)
+        except TableError as error:
+            _log.warning(
+                "tables that share directories with these aren't looked for there: %s", error.one_line
+            )
+            unlisted.append(TableName(schema))
+            continue
+        for name, entry in tables.items():
+            if entry.location and entry.provider != "view":
+                yield TableName((*schema, name)), entry.location
