@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, insert, text
 
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.queue.rows import to_row
 from tableferry.fleet.queue.schema import events, jobs, jobs_archive
@@ -119,7 +120,7 @@ def _history(number: int, kind: str, chance: random.Random, now: datetime) -> Jo
             downstream_users=tuple(f"user{chance.randrange(5000)}@example.org" for _ in range(3)),
             target_format=chance.choice(list(TargetFormat)),
             probation_gap_days=14,
-            record={"listing": f"{chance.getrandbits(128):x}"},
+            record=JobRecord(others={"listing": f"{chance.getrandbits(128):x}"}),
         )
     )
     if kind == "new":

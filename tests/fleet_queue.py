@@ -14,6 +14,7 @@ from sqlalchemy import delete, func, select
 from tests import conditions, soak
 
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import Load, Wave, WaveStatus
 from tableferry.fleet.operations.history import events_of, notifications_of
@@ -257,12 +258,10 @@ def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
         shadow_status="Shadowing",
         target_format=TargetFormat.DELTA,
         close_at=NOW + TICK,
-        record={
-            "rights": [{"who": "ä", "what": ["MODIFY"]}],
-            "n": 2**60,
-            "none": None,
-            "deep": {"a": {"b": [1.5, True]}},
-        },
+        record=JobRecord(
+            rights=({"who": "ä", "what": ["MODIFY"]},),
+            others={"n": 2**60, "none": None, "deep": {"a": {"b": [1.5, True]}}},
+        ),
     )
     saved = queue.store.save(full, NOW + TICK, release=True)
     expected = replace(full, revision=2, last_updated_time=NOW + TICK, claimed_by=None, lease_until=None)
@@ -271,7 +270,12 @@ def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
     assert (read, read.record) == (expected, full.record)
     [lapsed] = queue.claim(now=NOW + HOUR)
     cleared = replace(
-        lapsed, record={}, tbl_owners=(), comm_level1_date=None, shadow_watermark=None, stg_format=None
+        lapsed,
+        record=JobRecord(),
+        tbl_owners=(),
+        comm_level1_date=None,
+        shadow_watermark=None,
+        stg_format=None,
     )
     kept = queue.store.save(cleared, NOW + HOUR)
     assert list(queue.store.jobs(everything())) == [kept]

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, event
 from tests.fleet_queue import NOW
 
 from tableferry.fleet.jobs.job import Job, State
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import to_preprocess
 from tableferry.fleet.queue.statements import chunks
@@ -76,7 +77,11 @@ def work(
                 some = some[: dies_at - begins - 1]
             writing = dies and at_commit
             after = [
-                replace(job, state=State.READY, record={"done": job.record.get("done", 0) + 1})
+                replace(
+                    job,
+                    state=State.READY,
+                    record=JobRecord(others={"done": job.record.others.get("done", 0) + 1}),
+                )
                 for job in some
             ]
             if at_once == 1 and after:

@@ -78,6 +78,6 @@ def test_killed_workers_lose_and_repeat_no_job(queue: Queue, location: str) -> N
     assert run(url(location), 2, now=NOW + LEASE, **how) == [0, 0]
     done = queue.store.jobs(everything())
     assert [job.task_id for job in done] == [job.task_id for job in added]
-    assert [job.record for job in done] == [{"done": 1}] * count
+    assert [job.record.others for job in done] == [{"done": 1}] * count
     assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}
     assert sorted(event.task_id for event in queue.store.events()) == [job.task_id for job in done]

@@ -20,7 +20,7 @@ from tests.spark.test_fleet_late import leave
 from typer.testing import CliRunner
 
 from tableferry import cli
-from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropArchived, Step
 from tableferry.fleet.modes import job_run
@@ -146,8 +146,12 @@ def test_what_hive_alone_needed_goes_and_every_version_stays(
         assert GC not in properties(ours)
     assert ids(ours) == sorted([*expected, 7])
     job = ours.job("t")
-    assert job.record[CLOSED] == {"at": ours.clock().isoformat(timespec="seconds"), "kept": []}
-    assert (job.close_at, CLOSING in job.record, job.pair) == (None, False, (State.HIVE_DROPPED,) * 2)
+    assert job.record.closed == {"at": ours.clock().isoformat(timespec="seconds"), "kept": []}
+    assert (job.close_at, bool(job.record.closing), job.pair) == (
+        None,
+        False,
+        (State.HIVE_DROPPED,) * 2,
+    )
     assert ours.close().jobs == ()
 
     with conditions.raises("JOB_CLOSED_FINALLY", archived=re.compile("t_hive_archived$")):
@@ -212,7 +216,7 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
     assert deaths == (6 if form is TargetFormat.ICEBERG else 4)
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert not (tmp_path / "t_sync").exists()
-    assert CLOSED in ours.job("t").record
+    assert ours.job("t").record.closed is not None
     if form is TargetFormat.ICEBERG:
         assert GC not in properties(ours)
     assert history(ours, form) == before
@@ -285,7 +289,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         [paused] = errors(ours.close())
         assert expects in paused
         assert ours.job("t").pause_reason.startswith("STEP_REFUSED: ")
-        assert CLOSING not in ours.job("t").record
+        assert not ours.job("t").record.closing
         assert "t_hive_archived" in tables_in(spark, schema)
         assert (tmp_path / "t_sync").is_dir()
         [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
@@ -354,7 +358,9 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
     assert history(ours, TargetFormat.ICEBERG) == versions
     kept = {file for file in files_in(tmp_path / "t_sync") if "known-" not in str(file)}
     assert kept == before
-    [folder] = ours.job("t").record[CLOSED]["kept"]
+    closed = ours.job("t").record.closed
+    assert closed is not None
+    [folder] = closed["kept"]
     assert folder in done.did[-1]
     assert tables_in(ours.spark, ours.schema) == ["t"]
 
@@ -412,8 +418,8 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
     monkeypatch.setattr(removing, "storage_of", lambda *_: None)
     [done] = ours.close().jobs
     assert "can't be removed from here" in done.did[-1]
-    assert any("t_sync" in place for place in ours.job("t").record["left_directories"])
-    assert any("/t/day=" in place for place in ours.job("t").record["left_directories"])
+    assert any("t_sync" in place for place in ours.job("t").record.left_directories)
+    assert any("/t/day=" in place for place in ours.job("t").record.left_directories)
     assert (tmp_path / "t_sync").is_dir()
     assert GC not in properties(ours)
     assert ids(ours) == expected

@@ -209,7 +209,7 @@ def test_a_table_without_a_record_is_said_to_be_looked_at_by_nobody(
     ours.spark.sql(f"ALTER TABLE {ours.name('t_hive').sql} UNSET TBLPROPERTIES ('{file_record.FILES}')")
     leave(tmp_path / "t" / "day=mon", 4)
     assert errors(ours.shadow()) == []
-    sentence = ours.job("t").record["late_files_not_looked_for"]
+    sentence = ours.job("t").record.late_files_not_looked_for
     assert "t_hive has no record of the files that were there at the switch" in sentence
     assert any(sentence in message for message in caplog.messages)
 
@@ -498,7 +498,7 @@ def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
         ours.write("t", "INSERT OVERWRITE {t} SELECT 4, NULL, 'mon'")
     assert errors(ours.shadow()) == []
     assert ids(ours) == ids(ours, "t_hive") == [3, 4]
-    assert "removed_partitions" not in ours.job("t").record
+    assert not ours.job("t").record.removed_partitions
 
     ours.warehouse = replace(ours.warehouse, removed_partitions=RemovedPartitions.PAUSE)
     ours.write("t", "INSERT OVERWRITE {t} SELECT 5, NULL, 'mon'")
@@ -518,7 +518,7 @@ def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
     ours.write("t", "INSERT OVERWRITE {t} SELECT 7, NULL, 'tue'")
     assert errors(ours.shadow()) == []
     assert ids(ours) == ids(ours, "t_hive") == [7]
-    assert "day=mon have none since" in ours.job("t").record["removed_partitions"]
+    assert "day=mon have none since" in ours.job("t").record.removed_partitions
 
 
 @contextmanager
@@ -729,4 +729,4 @@ def test_a_copy_that_missed_a_change_is_made_good_by_resuming(ours: Fleet) -> No
     resume(ours)
     assert errors(ours.revert("t")) == []
     assert ids(ours) == [1, 2, 3, 4]
-    assert "compare_all" not in ours.job("t").record
+    assert not ours.job("t").record.compare_all

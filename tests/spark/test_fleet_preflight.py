@@ -23,7 +23,6 @@ from tableferry import cli
 from tableferry.fleet.checks.preflight_run import precheck
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
-from tableferry.fleet.modes.performer import FENCE
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.reports import Preflight
 from tableferry.spark import session
@@ -119,7 +118,7 @@ def test_what_people_do_while_a_table_waits_is_found_before_its_writers_are_bloc
     assert [report.outcome for report in ours.migrate().jobs] == ["paused"]
     job = ours.job("t")
     assert job.pause_reason.startswith(f"{reason.value}: ")
-    assert (job.state, taken, FENCE in job.record) == (State.READY, [], False)
+    assert (job.state, taken, bool(job.record.fence)) == (State.READY, [], False)
     if reason is PauseReason.SHARED_DIRECTORY:
         ours.spark.sql(f"DROP TABLE {ours.name('same').sql}")
     else:
@@ -202,7 +201,7 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
         assert f"{ours.name('t')}: No row can be written in file:{folder}_sync " in error
     job = ours.job("t")
     assert job.pause_reason.startswith("STEP_FAILED: [HIVE_COPY_NOT_WRITABLE] ")
-    assert (job.state, FENCE in job.record) == (State.READY, False)
+    assert (job.state, bool(job.record.fence)) == (State.READY, False)
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert (sorted(folder.rglob("*")), [path.name for path in tmp_path.iterdir() if path.is_dir()]) == (
         before,

@@ -161,7 +161,7 @@ def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_pat
     ours.mark("t", days=0)
     assert errors(ours.close()) == []
     assert sorted((tmp_path / "t").rglob("part-*")) == files
-    assert "nobody knows which of its files" in str(ours.job("t").record["left_directories"])
+    assert "nobody knows which of its files" in str(ours.job("t").record.left_directories)
 
 
 def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:

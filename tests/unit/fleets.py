@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -86,7 +87,9 @@ class Fleet:
         return job
 
     def change(self, table: str, at: datetime, **values: object) -> None:
-        """Claim a job, change it and give it back."""
+        """Claim a job, change it and give it back; its ``record`` is JSON."""
+        if "record" in values:
+            values["record"] = JobRecord.from_json(values["record"])  # type: ignore[arg-type]
         name = TableName(("spark_catalog", "sales", table))
         (job,) = self.store.claim(named([name]), "worker", now=at, lease=LEASE, limit=1)
         self.store.save(replace(job, **values), at, release=True)  # type: ignore[arg-type]

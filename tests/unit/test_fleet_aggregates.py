@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Table, delete, insert
 from tests.soak import amount
 
 from tableferry.fleet.jobs.job import Job, State, TargetFormat, Trouble
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.aggregates import (
     Aggregates,
@@ -94,7 +95,7 @@ def some_jobs(draw: st.DrawFn, first: int) -> list[Job]:
             comm_level2_date=draw(st.none() | times),
             comm_level3_date=draw(st.none() | times),
             begun_at=draw(st.none() | times),
-            record={"letters": {"level": 1, "left": dict.fromkeys(draw(noted))}},
+            record=JobRecord(letters={"level": 1, "left": dict.fromkeys(draw(noted))}),
             shadow_watermark=draw(st.sampled_from([None, "1"])),
             shadow_status=draw(st.sampled_from([None, None, "Shadowing"])),
             target_format=draw(st.sampled_from(TargetFormat)),
@@ -318,7 +319,7 @@ def _unsent(fleet: Fleet) -> tuple[StuckJob, ...]:
         if record.sent_at is None and record.recorded_at < NOW - DAY:
             since, level = record.recorded_at, record.level
             for job in fleet.jobs:
-                if job.task_id in record.task_ids and record.message_id in job.record["letters"]["left"]:
+                if job.task_id in record.task_ids and record.message_id in job.record.letters["left"]:
                     late = StuckJob(job.task_id, since, Trouble.NOTIFICATION_NOT_SENT, words, level)
                     if _is_to_be_told(job):
                         stuck.setdefault(job.task_id, late)

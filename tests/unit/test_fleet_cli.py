@@ -21,6 +21,7 @@ from tableferry import cli, fleet
 from tableferry.cli.fleet_options import OpenFleet, redact_password
 from tableferry.cli.fleet_reports import next_step_lines
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.moving_views import ViewOptions
 from tableferry.fleet.queue.opening import open_store
@@ -62,6 +63,8 @@ def change(name: str, **columns: Any) -> None:
     """Let a job be as a mode leaves it."""
     store = open_store(STORE)
     (job,) = (job for job in store.jobs(everything()) if job.tbl_name == name)
+    if "record" in columns:
+        columns["record"] = JobRecord.from_json(columns["record"])
     store.edit(replace(job, **columns), store.now())
     store.close()
 
@@ -503,14 +506,14 @@ def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
 def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
     def noted() -> Any:
         [orders] = (job for job in jobs() if job.tbl_name == "orders")
-        return orders.record.get("accept")
+        return orders.record.accept
 
     change("orders", record={"found": "1f2e"}, migration_paused=True, pause_reason="WRITTEN_LATE: …")
     call("resume", "sales.orders", "--accept")
     assert noted() == "1f2e"
     call("pause", "sales.orders")
     call("resume", "sales.orders")
-    assert noted() is None
+    assert noted() == ""
 
 
 def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.fleet.closing import closing_steps, marked, unmarked
-from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job, OldName, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.steps import NoteLeftovers
@@ -46,7 +46,7 @@ COMPLETED: dict[str, Any] = {
     "comm_level3_date": NOW,
 }
 NOTE = Leftovers("file:/w/orders", ("file:/w/orders_sync",)).note()
-CLOSED_THEN = {CLOSED: {"at": "2026-01-02T03:04:05+00:00", "kept": []}}
+CLOSED_THEN = {"closed": {"at": "2026-01-02T03:04:05+00:00", "kept": []}}
 
 
 def steps(job: Job, **existing: Kind) -> list[str]:
@@ -65,12 +65,12 @@ ALL = ["CheckLate", "NoteLeftovers", "DropArchived", "RemoveLeftovers"]
         ({"target_format": TargetFormat.DELTA}, {"main": Kind.DELTA, "archived": Kind.HIVE}, ALL),
         # A worker died after it had noted, and before it dropped.
         (
-            {"record": {CLOSING: NOTE}},
+            {"record": {"closing": NOTE}},
             {"main": Kind.ICEBERG, "archived": Kind.HIVE},
             [*ALL, "AllowCleaning"],
         ),
         # One died behind that.
-        ({"record": {CLOSING: NOTE}}, {"main": Kind.ICEBERG}, ["RemoveLeftovers", "AllowCleaning"]),
+        ({"record": {"closing": NOTE}}, {"main": Kind.ICEBERG}, ["RemoveLeftovers", "AllowCleaning"]),
         # A view that people made under the name reads nothing of what is removed.
         (
             {"target_schema": "lake", "old_name": OldName.TABLE},
@@ -152,17 +152,17 @@ def test_only_what_is_completed_and_rests_can_be_marked(
 def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
     completed = job(**COMPLETED)
     assert unmarked(marked(completed, NOW)) == completed
-    begun = marked(completed, NOW).noted(**{CLOSING: NOTE})
+    begun = marked(completed, NOW).with_record(closing=NOTE)
     undo = "tableferry fleet close --undo spark_catalog.sales.orders"
     with conditions.raises("JOB_BEING_CLOSED", command=undo):
         unmarked(begun)
     assert unmarked(begun, hive_is_there=True) == completed
     with conditions.raises("JOB_CLOSED_FINALLY", date="2026-01-02", archived=ARCHIVED):
-        unmarked(completed.noted(**CLOSED_THEN), hive_is_there=True)
+        unmarked(completed.with_record(**CLOSED_THEN), hive_is_there=True)
 
 
 @pytest.mark.parametrize(
-    ("note", "condition"), [({CLOSING: NOTE}, "JOB_BEING_CLOSED"), (CLOSED_THEN, "JOB_CLOSED_FINALLY")]
+    ("note", "condition"), [({"closing": NOTE}, "JOB_BEING_CLOSED"), (CLOSED_THEN, "JOB_CLOSED_FINALLY")]
 )
 def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
     note: dict[str, Any], condition: str
@@ -170,7 +170,10 @@ def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
     completed = marked(job(**COMPLETED), NOW)
     reverting = _reverting(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
-    for begun in (completed.noted(**note), completed.noted(**note).paused(PauseReason.STEP_FAILED)):
+    for begun in (
+        completed.with_record(**note),
+        completed.with_record(**note).paused(PauseReason.STEP_FAILED),
+    ):
         with conditions.raises(condition):
             _reverting(begun, NOW, from_archive=True)
 
@@ -275,7 +278,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
     monkeypatch.setattr(leftovers, "find", lambda *_: found)
     monkeypatch.setattr(leftovers, "demand_unneeded", lambda *_: None)
     nothing: Any = None
-    begun = job(**COMPLETED, record={CLOSING: BEGUN.note()})
+    begun = job(**COMPLETED, record={"closing": BEGUN.note()})
     step = NoteLeftovers(Names.of(begun).target, ARCHIVED, TargetFormat.ICEBERG)
 
     def note(job: Job) -> Job:
@@ -284,7 +287,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
 
     if same:
         performer.perform(step, begun, Warehouse(nothing, nothing), note)
-        assert [job.record[CLOSING] for job in saved] == [found.note()]
+        assert [job.record.closing for job in saved] == [found.note()]
     else:
         with conditions.raises("ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=ARCHIVED):
             performer.perform(step, begun, Warehouse(nothing, nothing), note)
@@ -300,7 +303,7 @@ def test_only_the_archived_table_itself_lets_a_mark_be_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mark(queue.store, "sales.orders")
-    queue.change("orders", NOW, record={CLOSING: BEGUN.note()})
+    queue.change("orders", NOW, record={"closing": BEGUN.note()})
     archived_is(there, properties, monkeypatch)
     nothing: Any = None
     [undoing] = unmark_to_close(queue.store, [queue.job("orders")], NOW, "ann", lambda: nothing)

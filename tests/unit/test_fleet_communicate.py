@@ -19,6 +19,7 @@ from tests.unit.fleets import opened
 
 from tableferry.cli.fleet_reports import notification_lines
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.modes import communicator as communicating
 from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.notifications.readers import refused_recipients
@@ -94,7 +95,7 @@ def test_each_level_is_notified_and_dated(
     dated = jobs(store)
     dates = [dated["a"].comm_level1_date, dated["b"].comm_level2_date, dated["c"].comm_level3_date]
     assert dates == [NOW, NOW, NOW]
-    assert [(job.claimed_by, job.record) for job in dated.values()] == [(None, {})] * 3
+    assert [(job.claimed_by, job.record) for job in dated.values()] == [(None, JobRecord())] * 3
     assert {job.tbl_name for job in store.jobs(to_migrate(NOW + timedelta(days=14)))} == {"a"}
     assert {job.tbl_name for job in store.jobs(finished())} == {"c"}
     assert tell() == CommunicateReport()
@@ -503,7 +504,7 @@ def test_notifications_that_version_0_2_recorded_and_did_not_send_are_sent(
     noted = {"left": {owners: None, readers: [EVE, "jürgen@corp.example"], known: None}, "level": 1}
     refused = {"put_off": {readers: (NOW - timedelta(days=6)).isoformat()}}
     people = {"tbl_owners": (ANN,), "downstream_users": (BOB, EVE)}
-    numbers = tuple(add(store, table, record={"letters": noted | refused}, **people) for table in "ab")
+    numbers = tuple(add(store, table, record=JobRecord(letters=noted | refused), **people) for table in "ab")
     store.record_notifications(
         [
             NotificationRecord(owners, 1, numbers, (ANN,), NOW),
@@ -524,4 +525,4 @@ def test_notifications_that_version_0_2_recorded_and_did_not_send_are_sent(
     assert text is not None
     assert "sales.a" in text.get_content()
     assert "sales.b" in text.get_content()
-    assert [job.record for job in jobs(store).values()] == [{}, {}]
+    assert [job.record for job in jobs(store).values()] == [JobRecord()] * 2

@@ -22,17 +22,7 @@ from tableferry.fleet.jobs.hand_changes import (
     phase_of,
     rows_lost,
 )
-from tableferry.fleet.jobs.job import (
-    CHECKED,
-    FOUND,
-    LONGEST_REASON,
-    WITHOUT_COPY,
-    Job,
-    OldName,
-    PauseReason,
-    State,
-    TargetFormat,
-)
+from tableferry.fleet.jobs.job import LONGEST_REASON, Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.next_action import next_action
 from tableferry.fleet.jobs.pauses import resume_command
@@ -144,7 +134,7 @@ def test_changed_tables_have_a_finding_and_its_command(
     assert change is not None
     assert (change.finding.reason, change.command) == (reason, command)
     assert command in change.finding.text
-    paused = stopped.paused(change.finding.reason, change.finding.text).noted(**{FOUND: change.acceptance})
+    paused = stopped.paused(change.finding.reason, change.finding.text).with_record(found=change.acceptance)
     # The column takes all of it, and the job's line names the same command.
     assert len(paused.pause_reason) < LONGEST_REASON
     assert resume_command(paused) == command
@@ -192,15 +182,15 @@ def test_statement_that_frees_a_name_is_one_for_the_kind_of_its_table(
 def test_job_that_is_finished_without_a_hive_copy_isn_t_stopped_until_it_is_reverted() -> None:
     for hive in (C.MISSING, C.REPLACED):
         for phase in ("probation", "archiving"):
-            assert find_hand_change(at(phase, record={WITHOUT_COPY: True}), C.SOUND, hive, {}) is None
+            assert find_hand_change(at(phase, record={"without_hive_copy": True}), C.SOUND, hive, {}) is None
         for phase in BACKWARD:
-            change = find_hand_change(at(phase, record={WITHOUT_COPY: True}), C.SOUND, hive, RENAMES)
+            change = find_hand_change(at(phase, record={"without_hive_copy": True}), C.SOUND, hive, RENAMES)
             assert change is not None
             assert change.acceptance is Acceptance.RESTORE_COPY
 
 
 def test_archive_without_a_hive_copy_leaves_a_table_of_its_name_alone() -> None:
-    archiving = at("archiving", record={WITHOUT_COPY: True})
+    archiving = at("archiving", record={"without_hive_copy": True})
     names = Names.of(archiving)
     assert plan(archiving, {names.target: Kind.ICEBERG}) == ()
     assert plan(archiving, {names.target: Kind.ICEBERG, names.hive: Kind.HIVE}) == ()
@@ -246,13 +236,15 @@ def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_what_is_lost() 
     change = find_hand_change(at("probation"), C.FILES_GONE, C.SOUND, {})
     assert change is not None
     paused = (
-        at("probation").paused(change.finding.reason, change.finding.text).noted(**{FOUND: change.acceptance})
+        at("probation")
+        .paused(change.finding.reason, change.finding.text)
+        .with_record(found=change.acceptance)
     )
     reverting = _reverting(paused, paused.created_at, from_archive=False)
-    assert reverting.record["accept"] == Acceptance.GIVE_UP_NEW_TABLE
+    assert reverting.record.accept == Acceptance.GIVE_UP_NEW_TABLE
     assert reverting.pair in BACK
     # A revert that was started before somebody read the finding asks for that.
-    assert "accept" not in _reverting(at("probation"), paused.created_at, from_archive=False).record
+    assert not _reverting(at("probation"), paused.created_at, from_archive=False).record.accept
 
 
 def test_lost_rows_are_named_by_the_version_that_the_hive_copy_has() -> None:
@@ -293,7 +285,7 @@ def test_conditions_are_read_from_the_entries_of_both_tables(
     hive: Entry | None,
     conditions: tuple[Condition, Condition],
 ) -> None:
-    checked = at("probation", record={CHECKED: {"location": "file:/w/orders", "created": CREATED}})
+    checked = at("probation", record={"checked": {"location": "file:/w/orders", "created": CREATED}})
     names = Names.of(checked)
     tables = {names.target: new, names.hive: hive.kind if hive else None}
     monkeypatch.setattr(existing, "job_tables", lambda *_: {n: k for n, k in tables.items() if k})

@@ -22,7 +22,7 @@ from tests.unit import fleets
 
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.jobs.hand_changes import Phase, phase_of
-from tableferry.fleet.jobs.job import CHECKED, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
 from tableferry.fleet.jobs.plan import Kind, target_kind
@@ -352,7 +352,7 @@ def world(form: TargetFormat) -> Iterator[World]:
         fleet.add("orders", at=fleets.days_ago(40), target=form)
         fleet.ready("orders", fleets.days_ago(39), notified=fleets.days_ago(38))
         fleet.migrated("orders", fleets.days_ago(20))
-        record = {CHECKED: {"location": "file:/w/t", "created": CREATED}}
+        record = {"checked": {"location": "file:/w/t", "created": CREATED}}
         fleet.change("orders", fleets.days_ago(20), record=record)
         made = World(store)
         rows = {next(made.numbers) for _ in range(3)}

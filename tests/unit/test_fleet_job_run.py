@@ -19,9 +19,10 @@ from tests.unit.fleet_jobs import NOW, job
 from tableferry.errors import Refused, ServiceError, StateError, TableError
 from tableferry.fleet.access import fence
 from tableferry.fleet.hive_copy.changes import ShadowResult
-from tableferry.fleet.jobs.job import FAILURES, MOVED, RIGHTS, Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,
@@ -35,9 +36,8 @@ from tableferry.fleet.jobs.steps import (
 )
 from tableferry.fleet.jobs.transitions import FORWARD, Action
 from tableferry.fleet.modes import job_run, performer
-from tableferry.fleet.modes.job_run import ATTEMPTS, BLOCKED, JobRun, advance, reported, run_job
+from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, reported, run_job
 from tableferry.fleet.modes.migrator import begin_or_go_on
-from tableferry.fleet.modes.performer import NOT_LOOKED
 from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -114,7 +114,7 @@ def test_failures_before_a_success_are_forgotten(store: Store) -> None:
 
     for _ in range(ATTEMPTS):
         assert [outcome(fail), outcome(fail), outcome(succeed)] == ["failed", "failed", "done"]
-        assert store.jobs(everything())[0].record == {}
+        assert store.jobs(everything())[0].record == JobRecord()
     assert [outcome(fail), outcome(fail), outcome(fail)] == ["failed", "failed", "paused"]
 
 
@@ -138,7 +138,7 @@ def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Stor
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     [desired] = [desired for at, desired in FORWARD if at is state]
-    failed = replace(job, state=state, desired_state=desired, record={FAILURES: ATTEMPTS - 1})
+    failed = replace(job, state=state, desired_state=desired, record=JobRecord(failures=ATTEMPTS - 1))
     job = store.save(failed, NOW, lease=LEASE)
     spark: Any = NoMetastore()
     nothing: Any = None
@@ -217,7 +217,7 @@ def test_a_worker_that_slept_before_it_blocked_writes_keeps_nobody_out(
 def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
-    job = store.save(job.noted(**{RIGHTS: [RIGHT]}), NOW, lease=LEASE)
+    job = store.save(job.with_record(rights=(RIGHT,)), NOW, lease=LEASE)
     access: Any = Grants(granted=False)
     nothing: Any = None
 
@@ -228,7 +228,7 @@ def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: St
     run = JobRun(job, store, Warehouse(nothing, access), lambda: NOW, LEASE)
     run.perform(UnblockWrites(ORDERS))
     assert access.granted
-    assert RIGHTS not in run.job.record
+    assert not run.job.record.rights
 
 
 def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
@@ -238,7 +238,7 @@ def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     [pair] = [pair for pair, transition in FORWARD.items() if transition.action is Action.UNBLOCK]
     job = replace(job, state=pair[0], desired_state=pair[1])
-    job = job.noted(**{BLOCKED: {"since": NOW.timestamp(), "files": 7, "bytes": 8}})
+    job = job.with_record(blocked={"since": NOW.timestamp(), "files": 7, "bytes": 8})
     nothing: Any = None
     clock, done = FixedClock(NOW), []
 
@@ -252,7 +252,8 @@ def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
     run = JobRun(store.save(job, NOW, lease=LEASE), store, Warehouse(nothing, nothing), clock, LEASE)
     advance(run, {pair: FORWARD[pair]})
     assert done == [UnblockWrites, CheckViews, WriteCheckpoint, WarnOfSharedFiles]
-    assert run.job.record[MOVED]["seconds"] == 120
+    assert run.job.record.moved is not None
+    assert run.job.record.moved["seconds"] == 120
 
 
 def test_a_job_whose_late_files_cannot_be_known_says_so(
@@ -269,10 +270,10 @@ def test_a_job_whose_late_files_cannot_be_known_says_so(
     run.perform(step)
     [_, sentence] = run.did
     assert sentence.startswith(f"files that came late aren't looked for: {names.hive} has no record")
-    assert run.job.record[NOT_LOOKED] == sentence
+    assert run.job.record.late_files_not_looked_for == sentence
     assert any(sentence in message for message in caplog.messages)
     run.perform(step)
-    assert NOT_LOOKED not in run.job.record
+    assert not run.job.record.late_files_not_looked_for
     assert run.did[2:] == [str(step)]
 
 
@@ -398,7 +399,7 @@ def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
     noted = job()
     for _ in range(3):
         noted = performer.perform(step, noted, Warehouse(nothing, nothing), nothing)
-    assert noted.record["left_directories"] == ["s3://lake/t_sync/v1-a", "s3://lake/t_sync/v2-b"]
+    assert noted.record.left_directories == ("s3://lake/t_sync/v1-a", "s3://lake/t_sync/v2-b")
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2
     assert "orders: no table reads s3://lake/t_sync/v1-a any more" in warnings[0]
@@ -415,7 +416,7 @@ def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch
     monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.HIVE})
     store.add([NewJob(ORDERS, target_schema="lake", old_name=OldName.TABLE)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
-    rights = {RIGHTS: [RIGHT]}
+    rights = JobRecord(rights=(RIGHT,))
     job = store.save(replace(job, state=state, desired_state=desired, record=rights), NOW, lease=LEASE)
     access, spark = Grants(granted=False), SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     warehouse: Any = Warehouse(spark, access)  # type: ignore[arg-type]
@@ -426,7 +427,7 @@ def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch
     assert "lake.orders doesn't exist" in report.error
     assert "; writes to spark_catalog.lake.orders stay blocked" in report.error
     [paused] = store.jobs(everything())
-    assert (paused.pair, paused.record[RIGHTS], access.granted) == ((state, desired), [RIGHT], False)
+    assert (paused.pair, paused.record.rights, access.granted) == ((state, desired), (RIGHT,), False)
 
 
 def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alone(
@@ -437,7 +438,7 @@ def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alon
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     pair = (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)
-    rights = {RIGHTS: [RIGHT]}
+    rights = JobRecord(rights=(RIGHT,))
     job = store.save(replace(job, state=pair[0], desired_state=pair[1], record=rights), NOW, lease=LEASE)
     access: Any = Grants(granted=False)
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))

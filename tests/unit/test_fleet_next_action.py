@@ -12,7 +12,7 @@ import pytest
 from tests import conditions
 from tests.unit.fleet_jobs import NOW, job
 
-from tableferry.fleet.jobs.job import REWRITABLE, RIGHTS, Job, PauseReason, State
+from tableferry.fleet.jobs.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.jobs.next_action import NextAction, next_action
 from tableferry.fleet.jobs.pauses import left_as, reason, remedy, remedy_of, resumed
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
@@ -183,7 +183,7 @@ def test_writes_that_stay_blocked_are_reported_whatever_the_state_says(
 ) -> None:
     moving = job(state=state, desired_state=desired, in_process=True, target_schema="lake")
     blocked = f"writes to spark_catalog.{where}.orders stay blocked"
-    assert left_as(moving.noted(**{RIGHTS: [{"grants": {}}]})) == blocked
+    assert left_as(moving.with_record(rights=[{"grants": {}}])) == blocked
     assert ("stay blocked" in left_as(moving)) is (state is S.WRITES_BLOCKED)
 
 
@@ -191,7 +191,7 @@ def test_writes_that_stay_blocked_are_reported_whatever_the_state_says(
     ("why", "record"),
     [
         # The writers are let in by a revert alone, which doesn't take a job that nobody has looked at.
-        (PauseReason.IS_CSV_TEXT, {RIGHTS: [{"grants": {}}]}),
+        (PauseReason.IS_CSV_TEXT, {"rights": [{"grants": {}}]}),
         # Its copy would be found to have a name that is taken.
         (PauseReason.ROWS_DIFFER, {}),
     ],
@@ -208,7 +208,7 @@ def test_a_begun_job_is_not_looked_at_anew_for_a_rewrite(why: PauseReason, recor
 def test_a_paused_job_says_that_its_writers_are_kept_out() -> None:
     stopped = job(state=S.WRITES_BLOCKED, desired_state=S.SYNC_HIVE).paused(PauseReason.ROWS_DIFFER)
     assert "stay blocked" not in next_action(stopped).what
-    assert next_action(stopped.noted(**{RIGHTS: [{"grants": {}}]})).what == (
+    assert next_action(stopped.with_record(rights=[{"grants": {}}])).what == (
         "Writes to spark_catalog.sales.orders stay blocked. Compare both tables (tableferry verify) before "
         "you continue. Then: tableferry fleet resume spark_catalog.sales.orders"
     )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.jobs.job import Job, State
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.notifications.addresses import LeftOut, address, recipients_of
 from tableferry.fleet.notifications.drafts import audience, draft, is_needed, level, with_date
 from tableferry.fleet.notifications.emails import POLICY, build_email
@@ -198,7 +199,7 @@ def test_note_applies_only_to_its_level() -> None:
     assert notes_of(noted) == notes
     later = replace(noted, state=State.WRITES_UNBLOCKED, desired_state=State.WRITES_UNBLOCKED)
     assert notes_of(later) == {}
-    assert with_notes(noted, {}).record == {}
+    assert with_notes(noted, {}).record == JobRecord()
 
 
 def test_single_owner_of_all_tables_is_addressed_as_owner() -> None:

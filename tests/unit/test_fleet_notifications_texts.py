@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.jobs.job import REWRITTEN, Job, TargetFormat
+from tableferry.fleet.jobs.job import Job, TargetFormat
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.notifications.drafts import Audience
 from tableferry.fleet.notifications.texts import BUILT_IN, Templates
 from tableferry.fleet.settings import MailSettings
@@ -138,7 +139,10 @@ def test_notification_warns_of_a_hive_table_that_shares_its_files(
     templates: Templates, level: int, audience: Audience
 ) -> None:
     shared = job(target_format=TargetFormat.DELTA)
-    others = [job(2, "returns"), job(3, "logs", target_format=TargetFormat.DELTA, record={REWRITTEN: {}})]
+    others = [
+        job(2, "returns"),
+        job(3, "logs", target_format=TargetFormat.DELTA, record=JobRecord(rewritten={})),
+    ]
     warning = "an INSERT OVERWRITE makes the Delta table unreadable"
     assert warning not in flat(templates.words(level, audience, others, NOW).text)
     assert warning in flat(templates.words(level, audience, [shared], NOW).text)
@@ -148,7 +152,11 @@ def test_notification_warns_of_a_hive_table_that_shares_its_files(
 
 @pytest.mark.parametrize("audience", ["owner", "user"])
 def test_first_notification_lists_rewritten_tables(templates: Templates, audience: Audience) -> None:
-    stays, text, csv = job(), job(2, "clicks", record={REWRITTEN: {}}), job(3, "logs", record={REWRITTEN: {}})
+    stays, text, csv = (
+        job(),
+        job(2, "clicks", record=JobRecord(rewritten={})),
+        job(3, "logs", record=JobRecord(rewritten={})),
+    )
 
     def told(*jobs: Job) -> str:
         return flat(templates.words(1, audience, jobs, NOW).text)

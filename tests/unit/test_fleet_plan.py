@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
-from tableferry.fleet.jobs.job import REWRITTEN, RIGHTS, Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind, next_transition, plan, target_kind
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,
@@ -72,7 +73,7 @@ def job(
         target_schema="lake" if old_name else None,
         old_name=old_name,
         rewrite=rewritten or None,
-        record={REWRITTEN: {"files": 1, "bytes": 10, "folder": FOLDER}} if rewritten else {},
+        record=JobRecord(rewritten={"files": 1, "bytes": 10, "folder": FOLDER} if rewritten else None),
     )
 
 
@@ -403,7 +404,7 @@ def test_a_table_that_is_given_up_in_the_middle_of_its_block_gets_its_writers_ba
     given_up = job(State.READY, State.ICEBERG_DROPPED)
     tables = {given_up.name: Kind.HIVE}
     assert UnblockWrites(given_up.name) not in plan(given_up, tables)
-    assert plan(given_up.noted(**{RIGHTS: [{"grants": {}}]}), tables)[0] == UnblockWrites(given_up.name)
+    assert plan(given_up.with_record(rights=[{"grants": {}}]), tables)[0] == UnblockWrites(given_up.name)
 
 
 def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its_copy() -> None:

@@ -26,7 +26,7 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
 from tableferry.fleet.hive_copy.table import scratch_name
-from tableferry.fleet.jobs.job import MOVED, REWRITTEN, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
@@ -266,7 +266,7 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
 ) -> None:
     ready = job(state=State.READY, desired_state=State.WRITES_BLOCKED, target_format=form)
     if rewritten:
-        ready = ready.noted(**{REWRITTEN: {}})
+        ready = ready.with_record(rewritten={})
     trial = CatalogTable(OTHER, "iceberg", "external", f"{ROOT}_{form.value}", None)
     own = Names.of(ready).copy
     tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None)}
@@ -333,8 +333,8 @@ def test_the_wait_is_forecast_by_what_others_took() -> None:
     ice, delta = TargetFormat.ICEBERG, TargetFormat.DELTA
 
     def took(seconds: float, files: int, size: int, form: TargetFormat = delta) -> Job:
-        return replace(job, target_format=form).noted(
-            **{MOVED: {"seconds": seconds, "files": files, "bytes": size}}
+        return replace(job, target_format=form).with_record(
+            moved={"seconds": seconds, "files": files, "bytes": size}
         )
 
     assert blocked_seconds(10, 10, delta, [job]) is None
@@ -355,11 +355,11 @@ def test_the_wait_is_forecast_by_what_others_took() -> None:
 def test_how_long_rows_are_written_anew_is_forecast_by_their_bytes() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = Job(1, "spark_catalog", "sales", "orders", created_at=now, last_updated_time=now)
-    begun = job.noted(**{REWRITTEN: {"files": 1, "bytes": 500}})
+    begun = job.with_record(rewritten={"files": 1, "bytes": 500})
     assert rewrite_seconds(10, [job, begun]) is None
     done = [
-        job.noted(**{REWRITTEN: {"bytes": 1000, "seconds": 10.0}}),
-        job.noted(**{REWRITTEN: {"bytes": 3000, "seconds": 10.0}}),
+        job.with_record(rewritten={"bytes": 1000, "seconds": 10.0}),
+        job.with_record(rewritten={"bytes": 3000, "seconds": 10.0}),
     ]
     assert rewrite_seconds(10_000, [job, begun, *done]) == 50.0
 

@@ -167,6 +167,6 @@ def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str)
     assert [job for job in queue.store.jobs(everything()) if job.state is not State.READY] == left
     assert run(url, WORKERS, now=NOW + LEASE, loaded=DRIVERS) == [0] * WORKERS
     done = queue.store.jobs(everything())
-    assert [job.record for job in done] == [{"done": 1}] * count
+    assert [job.record.others for job in done] == [{"done": 1}] * count
     assert {(job.state, job.claimed_by) for job in done} == {(State.READY, None)}
     assert sorted(event.task_id for event in queue.store.events()) == [job.task_id for job in done]

@@ -24,6 +24,7 @@ from tests.workspace import FakeWorkspace
 from tableferry.errors import InputError, ServiceError
 from tableferry.fleet import queue
 from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.delta_tables import PROPERTIES, DeltaTables
 from tableferry.fleet.queue.migrating import config, upgrade
@@ -308,7 +309,7 @@ def writes(store: SqlStore) -> dict[str, Callable[[], object]]:
     claims = {job.tbl_name: job for job in store.claim(everything(), "w", now=NOW, lease=hour, limit=2)}
     others = {job.tbl_name: job for job in store.jobs(everything())}
     later = NOW + timedelta(minutes=1)
-    record = {"seen": ("a", 1)}
+    record = JobRecord(others={"seen": ("a", 1)})
     saved, together = (replace(claims[table], record=record) for table in ("saved", "together"))
     return {
         "save": lambda: store.save(saved, later, release=True),
@@ -365,7 +366,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(bare: SqlStore, monkeypatch:
             case _:
                 assert isinstance(written, Job)
                 [there] = [job for job in bare.jobs(everything()) if job.task_id == written.task_id]
-                assert replace(there, record={}) == replace(written, record={})
+                assert replace(there, record=JobRecord()) == replace(written, record=JobRecord())
 
 
 def test_a_database_without_a_queue_says_how_to_make_it(bare: SqlStore) -> None:

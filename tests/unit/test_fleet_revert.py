@@ -42,7 +42,7 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
         state=state,
         desired_state=desired,
     )
-    paused = job.noted(failures=2, last_error="x").paused(PauseReason.STEP_FAILED, "3 times")
+    paused = job.with_record(failures=2, last_error="x").paused(PauseReason.STEP_FAILED, "3 times")
     assert _reverting(paused, NOW, from_archive=False) == job
 
 

@@ -20,7 +20,7 @@ from tableferry.fleet.access.catalog_access import AccessByCatalog
 from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.access.taken_rights import TABLE
 from tableferry.fleet.access.unity_catalog import UnityAccess
-from tableferry.fleet.jobs.job import RIGHTS, WITHHELD, OldName
+from tableferry.fleet.jobs.job import OldName
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import left_as
 from tableferry.fleet.jobs.steps import BlockWrites, MakeView, UnblockWrites
@@ -89,10 +89,9 @@ def claimed(store: Store, clock: FixedClock, *unity: str) -> JobRun:
 
 def noted_as_before(run: JobRun) -> None:
     """Let the job's notes be those of an earlier version, which didn't say from which table."""
-    old = [
-        {key: value for key, value in note.items() if key != TABLE} for note in run.job.record.get(RIGHTS, ())
-    ]
-    run.job = run.job.noted(**{RIGHTS: old or None})
+    rights = run.job.record.rights
+    old = tuple({key: value for key, value in note.items() if key != TABLE} for note in rights)
+    run.job = run.job.with_record(rights=old)
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
@@ -110,7 +109,7 @@ def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
         noted_as_before(run)
     with caplog.at_level("INFO"):
         run.perform(UnblockWrites(names.main))
-    assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+    assert (run.job.record.rights, run.job.record.withheld_rights) == ((), ())
     # Who could write to it now would lose what is written.
     assert logged_in.granted(str(names.copy)) == READERS
     assert any(f"aren't given back on {names.main}" in message for message in caplog.messages)
@@ -130,7 +129,7 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
     # A worker may die before it has saved the state.
     for _ in range(2):
         run.perform(UnblockWrites(names.target))
-        assert RIGHTS not in run.job.record
+        assert not run.job.record.rights
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert any(f"aren't given back on {names.target}" in message for message in warnings)
     # Whoever wrote to it now would write past the new table.
@@ -141,7 +140,7 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
     logged_in.rename_table(str(names.hive), str(names.main))
     run.perform(UnblockWrites(names.main))
     assert logged_in.granted(str(names.main)) == WRITERS
-    assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+    assert (run.job.record.rights, run.job.record.withheld_rights) == ((), ())
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
@@ -159,7 +158,7 @@ def test_within_unity_catalog_they_are_given_back_on_the_new_table(
     run.perform(UnblockWrites(names.target))
     assert logged_in.granted(str(names.target)) == WRITERS
     assert logged_in.granted(str(names.hive)) == READERS
-    assert not {RIGHTS, WITHHELD} & run.job.record.keys()
+    assert (run.job.record.rights, run.job.record.withheld_rights) == ((), ())
 
 
 @pytest.mark.parametrize("target_catalog", ["uc", "glue"])
@@ -196,7 +195,7 @@ def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
     for step in (UnblockWrites(names.main), UnblockWrites(names.target), BlockWrites(names.target)):
         with conditions.raises("RIGHTS_TAKEN_IN_UNITY_CATALOG"):
             run.perform(step)
-    assert RIGHTS in run.job.record
+    assert run.job.record.rights
 
 
 def test_what_is_taken_once_more_is_taken_where_it_means_something(
@@ -207,7 +206,7 @@ def test_what_is_taken_once_more_is_taken_where_it_means_something(
     logged_in.put_table(str(names.target), **WRITERS)
     run.perform(BlockWrites(names.target))
     run.perform(BlockWrites(names.main))
-    assert len(run.job.record[RIGHTS]) == 1
+    assert len(run.job.record.rights) == 1
     logged_in.put_table(str(names.target), **WRITERS)
     run.perform(BlockWrites(names.target))
     assert logged_in.granted(str(names.target)) == READERS

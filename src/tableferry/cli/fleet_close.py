@@ -35,7 +35,7 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.options import Warehouse
 from tableferry.errors import TableError
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import CLOSED, LONGEST_GAP
+from tableferry.fleet.jobs.job import LONGEST_GAP
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.close import Leftover, Marking
@@ -194,13 +194,13 @@ def _leftover_row(leftover: Leftover) -> dict[str, Any]:
         "folders": left.folders if left else (),
         "gc_enabled": left.gc_enabled if left else None,
         "close_at": job.close_at,
-        "closed": job.record.get(CLOSED, {}).get("at"),
+        "closed": job.record.closed["at"] if job.record.closed else None,
         "hinders": leftover.error or (left.hinders if left else ""),
     }
 
 
 def _close_time_text(leftover: Leftover) -> str | None:
-    if closed := leftover.job.record.get(CLOSED):
+    if closed := leftover.job.record.closed:
         return f"closed on {closed['at'][:10]}"
     return f"from {_minute_text(leftover.job.close_at)} on" if leftover.job.close_at else None
 

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resume_command
 from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
@@ -66,7 +66,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
     if names.archived in existing:
         # Whoever comes later than this has written to directories that nobody looks at any more.
         steps.append(CheckLate(names.target, names.archived, form))
-    if names.archived in existing or CLOSING not in job.record:
+    if names.archived in existing or not job.record.closing:
         steps.append(NoteLeftovers(names.target, names.archived, form))
     if names.archived in existing:
         steps.append(DropArchived(names.target, names.archived, job.is_rewritten))
@@ -80,7 +80,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
 def _back(job: Job) -> str:
     """Return the commands that revert a job which is marked to be closed, or is being closed."""
     revert = command("revert --from-archive", job.name)
-    return f"{command('close --undo', job.name)}, then {revert}" if CLOSING in job.record else revert
+    return f"{command('close --undo', job.name)}, then {revert}" if job.record.closing else revert
 
 
 def check_closable(job: Job) -> None:
@@ -89,7 +89,7 @@ def check_closable(job: Job) -> None:
     Raises:
         Refused: It can't.
     """
-    if closed := job.record.get(CLOSED):
+    if closed := job.record.closed:
         raise Refused("JOB_CLOSED", table=job.name, date=closed["at"][:10])
     if job.state is not State.HIVE_DROPPED or job.desired_state is not State.HIVE_DROPPED:
         raise Refused("JOB_NOT_ARCHIVED", table=job.name, state=job.state, command=command("show", job.name))
@@ -122,7 +122,7 @@ def unmarked(job: Job, *, hive_is_there: bool = False) -> Job:
         Refused: Something may have been removed already.
     """
     check_not_closed(job, hive_is_there=hive_is_there)
-    return replace(job, close_at=None).noted(**{CLOSING: None})
+    return replace(job, close_at=None).with_record(closing={})
 
 
 def check_not_closed(job: Job, *, hive_is_there: bool = False) -> None:
@@ -136,8 +136,8 @@ def check_not_closed(job: Job, *, hive_is_there: bool = False) -> None:
         Refused: Something was removed, or may have been removed.
     """
     archived = Names.of(job).archived
-    if closed := job.record.get(CLOSED):
+    if closed := job.record.closed:
         raise Refused("JOB_CLOSED_FINALLY", table=job.name, date=closed["at"][:10], archived=archived)
-    if CLOSING in job.record and not hive_is_there:
+    if job.record.closing and not hive_is_there:
         undo = command("close --undo", job.name)
         raise Refused("JOB_BEING_CLOSED", table=job.name, archived=archived, command=undo)

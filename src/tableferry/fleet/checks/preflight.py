@@ -13,7 +13,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
 from tableferry.fleet.checks.preflight_findings import INTEGERS, PreflightFacts, findings, remarks
 from tableferry.fleet.hive_copy.table import HiveCopy, scratch_name
-from tableferry.fleet.jobs.job import REWRITTEN, Job, OldName, PauseReason, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.late_files import suspended_runs
@@ -67,7 +67,7 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         warehouse.column_mapping,
         _missing_place(warehouse, Names.of(job), form),
         rewritten,
-        isinstance(job, Job) and "folder" in job.record.get(REWRITTEN, {}),
+        isinstance(job, Job) and "folder" in (job.record.rewritten or {}),
         Names.of(job).all,
         _inside(warehouse, table),
         job.old_name is OldName.TABLE,

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.checks import preflight
-from tableferry.fleet.jobs.job import MOVED, REWRITTEN, Job, PauseReason, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving
 from tableferry.fleet.queue.schema import jobs, jobs_archive
 from tableferry.fleet.queue.selections import moved, numbered
@@ -109,7 +109,7 @@ def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[J
     A straight line through their waits is taken, by their files and by their bytes, and the longer of the
     two; at least the shortest wait that there was. None if none became that format.
     """
-    notes = [job.record[MOVED] for job in moved if MOVED in job.record and job.target_format is form]
+    notes = [job.record.moved for job in moved if job.record.moved and job.target_format is form]
     if not notes:
         return None
     seconds = [float(note["seconds"]) for note in notes]
@@ -122,7 +122,8 @@ def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[J
 
 def rewrite_seconds(size: int, moved: Iterable[Job]) -> float | None:
     """Forecast how long rows of so many bytes are rewritten, by those that were; None before any was."""
-    notes = [job.record[REWRITTEN] for job in moved if "seconds" in job.record.get(REWRITTEN, {})]
+    rewritten = (job.record.rewritten for job in moved)
+    notes = [note for note in rewritten if note and "seconds" in note]
     seconds, done = sum(note["seconds"] for note in notes), sum(note["bytes"] for note in notes)
     return size * seconds / done if done else None
 

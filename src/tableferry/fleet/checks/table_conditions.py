@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tableferry.convert import overlay
 from tableferry.fleet.jobs.hand_changes import Condition
-from tableferry.fleet.jobs.job import CHECKED, Job, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
 from tableferry.fleet.warehouse import existing, versions
@@ -98,8 +98,8 @@ def _is_ours(warehouse: Warehouse, job: Job, name: TableName) -> bool:
 
     Neither an earlier version's switch nor its check recorded anything: then it counts as that one.
     """
-    checked = job.record.get(CHECKED)
-    if checked is None:
+    checked = job.record.checked
+    if not checked:
         return True
     entry = existing.entries(warehouse, (name,))[name]
     if any(f"{key}=" in entry.properties for key in (ROOT, TARGET)):

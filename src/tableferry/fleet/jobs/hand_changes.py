@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import WITHOUT_COPY, Job, PauseReason, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.transitions import BACK, Action
 from tableferry.fleet.reports import PauseFinding
@@ -129,7 +129,7 @@ def _hive_change(
     job: Job, phase: Phase, hive: Condition, renames: Mapping[TableName, str]
 ) -> HandChange | None:
     """Return what a Hive copy's condition means while the new table has all rows."""
-    names, without = Names.of(job), bool(job.record.get(WITHOUT_COPY))
+    names, without = Names.of(job), bool(job.record.without_hive_copy)
     missing = hive is Condition.MISSING
     if hive not in (Condition.MISSING, Condition.REPLACED) or phase in (Phase.UNBLOCKING, Phase.ARCHIVED):
         return None

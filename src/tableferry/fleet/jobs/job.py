@@ -7,12 +7,12 @@ fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
 
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.spark.tables import TableName
 
 
@@ -29,50 +29,6 @@ class State(StrEnum):
     SYNC_HIVE = "SyncHive"
     HIVE_PRIMARY = "HivePrimary"
     ICEBERG_DROPPED = "IcebergDropped"
-
-
-MOVED = "moved"
-"""The note in a job's record of how many seconds writers had to wait, with the table's files and bytes."""
-
-ACCEPT = "accept"
-"""The note in a job's record of what somebody has said may stay as it is, as `FOUND` named it."""
-
-FOUND = "found"
-"""The note in a job's record of what it was paused for, where that can be accepted."""
-
-CLOSING = "closing"
-"""The note in a job's record of what its closing removes: from then on it may be removed at any moment."""
-
-CLOSED = "closed"
-"""The note in a job's record of when it was closed, and of what was left."""
-
-REWRITTEN = "rewritten"
-"""The note in a job's record that its rows are rewritten: how many bytes, and in how many seconds."""
-
-RIGHTS = "rights"
-"""The note in a job's record of the rights to write that were taken, and are given back when writes go on."""
-
-WITHHELD = "withheld_rights"
-"""The note in a job's record of the rights to write to the Hive table that only a revert gives back."""
-
-
-CHECKED = "checked"
-"""The note in a job's record of the table that the preprocessor checked: its directory, and its creation."""
-
-WITHOUT_COPY = "without_hive_copy"
-"""The note in a job's record that it is finished without its Hive copy, as a person confirmed."""
-
-ROWS_LOST = "rows_lost"
-"""The note in a job's record of the rows that a revert couldn't copy from a dropped new table."""
-
-NOTIFICATIONS = "letters"
-"""The note in a job's record of its notifications that aren't sent; queues of version 0.2 have this key."""
-
-FAILURES = "failures"
-"""The note in a job's record of how many runs in a row have failed at it."""
-
-LAST_ERROR = "last_error"
-"""The note in a job's record of what the last of these runs said."""
 
 
 LONGEST_NAME = 255
@@ -193,7 +149,7 @@ class Job:
         revision: How often the row changed: a writer names the one it read, so none overwrites another's.
         claimed_by: The worker that has it.
         lease_until: Until when; then the claim has lapsed.
-        record: What steps noted for later ones, as JSON: rights taken away, the listing at the block, …
+        record: What steps have recorded for later steps.
         wave: The wave that it is migrated with; None if it waits for none.
         table_files: How many files the table had when the preprocessor looked at it.
         table_bytes: How many bytes these had.
@@ -232,7 +188,7 @@ class Job:
     revision: int = 0
     claimed_by: str | None = None
     lease_until: datetime | None = None
-    record: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    record: JobRecord = field(default_factory=JobRecord, hash=False)
     wave: str | None = None
     table_files: int | None = None
     table_bytes: int | None = None
@@ -246,7 +202,7 @@ class Job:
     @property
     def is_rewritten(self) -> bool:
         """Whether its rows are rewritten, as its files can't become the new table's."""
-        return REWRITTEN in self.record
+        return self.record.rewritten is not None
 
     @property
     def shares_files(self) -> bool:
@@ -286,9 +242,8 @@ class Job:
 
     def without_failures(self) -> Self:
         """Return the job as one whose failed runs are counted anew."""
-        return self.noted(**{FAILURES: None, LAST_ERROR: None})
+        return self.with_record(failures=0, last_error="")
 
-    def noted(self, **notes: Any) -> Self:
-        """Return the job with these notes in its record; None takes one out."""
-        record = {key: value for key, value in {**self.record, **notes}.items() if value is not None}
-        return replace(self, record=record)
+    def with_record(self, **changes: Any) -> Self:
+        """Return the job with these fields of its record changed."""
+        return replace(self, record=replace(self.record, **changes))

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tableferry.errors.catalogue import as_sentence
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import CLOSED, Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.pauses import kept_out, remedy, resume_command
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
@@ -80,7 +80,7 @@ def _next_action(job: Job) -> NextAction:
             if job.close_at is not None:
                 return NextAction("close", "remove what is left of Hive's table", job.close_at)
             archive = "tableferry fleet archive moves it out of the queue"
-            if CLOSED in job.record:
+            if job.record.closed is not None:
                 return NextAction(None, f"completed and closed; {archive}")
             close = f"{command('close', job.name)} removes what is left of Hive's table"
             return NextAction(None, f"completed; {archive}, and {close}")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tableferry.errors import Refused
 from tableferry.errors.catalogue import conditions
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import ACCEPT, FOUND, REWRITABLE, RIGHTS, Job, PauseReason, State
+from tableferry.fleet.jobs.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK
 
 NOTHING_TO_DO = frozenset((PauseReason.IS_ALREADY_ICEBERG, PauseReason.IS_ALREADY_DELTA, PauseReason.IS_VIEW))
@@ -49,7 +50,7 @@ _REVERTED = frozenset(
 
 def resume_command(job: Job) -> str:
     """Return the command by which a paused job continues."""
-    why, found = reason(job), job.record.get(FOUND)
+    why, found = reason(job), job.record.found
     if why in _REVERTED and found and job.pair not in BACK:
         return command("revert --from-archive" if job.state is State.HIVE_DROPPED else "revert", job.name)
     if why in _ACCEPTED and found:
@@ -70,7 +71,7 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
     if rewrite:
         job = _to_be_rewritten(job)
     job = replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value, shadow_status=None)
-    job = job.without_failures().noted(**{ACCEPT: job.record.get(FOUND) if accept else None, FOUND: None})
+    job = job.without_failures().with_record(accept=job.record.found if accept else "", found="")
     if job.state is not State.ICEBERG_DROPPED:
         return job
     return replace(
@@ -84,7 +85,7 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
         comm_level3_date=None,
         begun_at=None,
         shadow_watermark=None,
-        record={},
+        record=JobRecord(),
     )
 
 
@@ -92,7 +93,7 @@ def _to_be_rewritten(job: Job) -> Job:
     waits = job.state in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED)
     # What began and stopped for another reason has a copy, or keeps its writers out: a revert sees to both.
     stopped = job.state is State.READY and job.in_process and reason(job) not in REWRITABLE
-    if not waits or stopped or job.record.get(RIGHTS):
+    if not waits or stopped or job.record.rights:
         raise Refused(
             "JOB_BEGUN_WITHOUT_REWRITE",
             table=job.name,
@@ -110,7 +111,7 @@ def _to_be_rewritten(job: Job) -> Job:
 
 def kept_out(job: Job) -> str:
     """Say from which table a job's writers are kept, if their rights were taken."""
-    return left_as(job) if job.record.get(RIGHTS) else ""
+    return left_as(job) if job.record.rights else ""
 
 
 def left_as(job: Job) -> str:
@@ -124,7 +125,7 @@ def left_as(job: Job) -> str:
         case State.ICEBERG_PRIMARY | State.HIVE_PRIMARY:
             written = names.target if job.state is State.ICEBERG_PRIMARY else names.main
             return f"writes to {written} stay blocked, and it has its new place"
-        case _ if job.record.get(RIGHTS):
+        case _ if job.record.rights:
             # Something went wrong behind a block, before its state was saved.
             written = names.main if job.state is State.READY else names.target
             return f"writes to {written} stay blocked"

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import REWRITTEN, RIGHTS, WITHOUT_COPY, Job, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.steps import (
     AllowLogCleaning,
@@ -175,9 +175,9 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             # A run that died may have left it by its last name.
             left = names.copy in existing or names.dropped in existing
             drop = (DropCopy(names.copy, names.main, job.target_format),) if left else ()
-            folder = job.record.get(REWRITTEN, {}).get("folder")
+            folder = (job.record.rewritten or {}).get("folder")
             # A worker died while it blocked writes, and the job was given up before it went on.
-            unblock = (UnblockWrites(names.main),) if job.record.get(RIGHTS) else ()
+            unblock = (UnblockWrites(names.main),) if job.record.rights else ()
             # While the copy is there to compare with: no shadow run comes any more that would find them.
             return (
                 *unblock,
@@ -363,7 +363,7 @@ def _archive(job: Job, names: Names, existing: Existing) -> tuple[Step, ...]:
     last_look = CheckLate(names.target, names.archived, job.target_format, decide=False)
     if _is_hive(existing, names.archived) and names.hive not in existing:
         return (last_look,)
-    if job.record.get(WITHOUT_COPY) and names.archived not in existing:
+    if job.record.without_hive_copy and names.archived not in existing:
         # A person confirmed that it's gone, or that the table with its name stays.
         return ()
     _demand(existing, names.hive, Kind.HIVE)

@@ -14,11 +14,11 @@ from functools import partial
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closing import closing_steps, marked, unmarked
-from tableferry.fleet.jobs.job import CLOSED, CLOSING, Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import JobRun, reported
-from tableferry.fleet.modes.performer import KEPT, LEFT
+from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import JobReport, ModeReport
@@ -83,9 +83,9 @@ def unmark_to_close(
     """Take marks back; of a job whose closing has begun as long as its archived Hive table is there."""
 
     def edit(job: Job) -> Job:
-        if CLOSED in job.record or CLOSING not in job.record:
+        if job.record.closed is not None or not job.record.closing:
             return unmarked(job)
-        noted = leftovers.Leftovers.of(job.record[CLOSING])
+        noted = leftovers.Leftovers.of(job.record.closing)
         there = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
         return unmarked(job, hive_is_there=there)
 
@@ -130,9 +130,9 @@ def _marked(job: Job, at: datetime) -> Marking:
 def _close(run: JobRun) -> JobReport:
     for step in closing_steps(run.job, existing.job_tables(run.warehouse, Names.of(run.job))):
         run.perform(step)
-    kept, left = run.job.record[CLOSING].get(KEPT, ()), run.job.record.get(LEFT, ())
+    kept, left = run.job.record.closing.get(KEPT, ()), run.job.record.left_directories
     closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}
-    run.end(replace(run.job, close_at=None).noted(**{CLOSED: closed, CLOSING: None}))
+    run.end(replace(run.job, close_at=None).with_record(closed=closed, closing={}))
     if kept:
         run.did.append(f"{first_of(kept)} stay: {run.job.name} reads files there")
     if left:
@@ -143,7 +143,7 @@ def _close(run: JobRun) -> JobReport:
 
 
 def _looked(warehouse: Warehouse, job: Job) -> Leftover:
-    if CLOSED in job.record:
+    if job.record.closed is not None:
         return Leftover(job)
     names = Names.of(job)
     try:

@@ -24,11 +24,11 @@ from tableferry.fleet.jobs.hand_changes import (
     phase_of,
     rows_lost,
 )
-from tableferry.fleet.jobs.job import ACCEPT, ROWS_LOST, WITHOUT_COPY, Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
-from tableferry.fleet.modes.performer import COMPARE_ALL, Stopped
+from tableferry.fleet.modes.performer import Stopped
 from tableferry.fleet.queue.store import ClaimLost
 from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing
@@ -64,7 +64,7 @@ def resolve_hand_changes(run: RunningJob) -> None:
         return
     conditions = _conditions(run)
     while change := _find(run.job, run.warehouse, *conditions):
-        if change.acceptance is None or run.job.record.get(ACCEPT) != change.acceptance:
+        if change.acceptance is None or run.job.record.accept != change.acceptance:
             raise _stopped(change)
         if not _resolve(run, change.acceptance, *conditions):
             raise _stopped(change)
@@ -123,7 +123,7 @@ def _has_both(job: Job, warehouse: Warehouse) -> bool:
 
 def _conditions(run: RunningJob) -> tuple[Condition, Condition]:
     new, hive = table_conditions(run.warehouse, run.job)
-    given_up = run.job.record.get(ACCEPT) == Acceptance.GIVE_UP_NEW_TABLE
+    given_up = run.job.record.accept == Acceptance.GIVE_UP_NEW_TABLE
     if new is Condition.SOUND and given_up and has_lost_metadata(run.warehouse, run.job):
         new = Condition.FILES_GONE
     return new, hive
@@ -134,19 +134,19 @@ def _resolve(run: RunningJob, acceptance: Acceptance, new: Condition, hive: Cond
     names, form = Names.of(run.job), run.job.target_format
     match acceptance:
         case Acceptance.FINISH_WITHOUT_COPY:
-            run.save(run.job.noted(**{WITHOUT_COPY: True, ACCEPT: None}))
+            run.save(run.job.with_record(without_hive_copy=True, accept=""))
             run.did.append(f"{names.target} is finished without a Hive copy")
         case Acceptance.RESTORE_COPY if hive is Condition.MISSING:
             run.perform(RestoreHiveCopy(names.target, names.hive, form))
-            run.save(run.job.noted(**{COMPARE_ALL: True, WITHOUT_COPY: None, ACCEPT: None}))
+            run.save(run.job.with_record(compare_all=True, without_hive_copy=False, accept=""))
         case Acceptance.ADOPT:
             run.perform(AdoptTable(names.target, names.main, form))
-            run.save(run.job.noted(**{ACCEPT: None}))
+            run.save(run.job.with_record(accept=""))
         case Acceptance.GIVE_UP_NEW_TABLE if (
             new is Condition.FILES_GONE and phase_of(run.job) is Phase.REVERTING
         ):
             run.perform(DropEntry(names.target))
-            run.save(run.job.noted(**{ACCEPT: None}))
+            run.save(run.job.with_record(accept=""))
         case Acceptance.RESTORE_COPY | Acceptance.GIVE_UP_NEW_TABLE:
             return False
         case _:
@@ -157,12 +157,12 @@ def _resolve(run: RunningJob, acceptance: Acceptance, new: Condition, hive: Cond
 def _note_conditions(run: RunningJob, new: Condition, hive: Condition) -> None:
     """Note which rows a revert can't copy, and take out notes that don't hold any more."""
     job = run.job
-    lost = rows_lost(job) if new is Condition.MISSING and job.state is not State.WRITES_UNBLOCKED else None
-    notes = {ROWS_LOST: lost}
+    lost = rows_lost(job) if new is Condition.MISSING and job.state is not State.WRITES_UNBLOCKED else ""
+    noted = job.with_record(rows_lost=lost)
     if hive is Condition.SOUND:
-        notes[WITHOUT_COPY] = None
-    if job.noted(**notes) != job:
-        run.save(job.noted(**notes))
+        noted = noted.with_record(without_hive_copy=False)
+    if noted != job:
+        run.save(noted)
         if lost:
             run.did.append(lost)
 

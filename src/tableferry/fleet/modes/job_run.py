@@ -14,19 +14,7 @@ from functools import partial
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.access.taken_rights import TakenRights
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.jobs.job import (
-    ACCEPT,
-    FAILURES,
-    FOUND,
-    LAST_ERROR,
-    MOVED,
-    RIGHTS,
-    ROWS_LOST,
-    WITHHELD,
-    Job,
-    PauseReason,
-    State,
-)
+from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import kept_out
 from tableferry.fleet.jobs.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
@@ -37,7 +25,7 @@ from tableferry.fleet.modes.hand_change_stops import (
     resolve_hand_changes,
     stopping_at_lost_metadata,
 )
-from tableferry.fleet.modes.performer import FENCE, NOT_LOOKED, Stopped, WrittenSince, perform
+from tableferry.fleet.modes.performer import Stopped, WrittenSince, perform
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.statements import lost
 from tableferry.fleet.queue.store import ClaimLost, Store
@@ -49,9 +37,6 @@ from tableferry.spark.tables import TableName
 
 # How often a job begins again, or fails, before a person has to look.
 ATTEMPTS = 3
-
-BEGAN_AGAIN = "began_again"
-BLOCKED = "blocked"
 
 
 @dataclass
@@ -108,7 +93,7 @@ class JobRun:
         self.did.append(str(step))
         if isinstance(step, UnblockWrites):
             self.unblocked = self.clock().timestamp()
-        if isinstance(step, CheckLate) and (sentence := self.job.record.get(NOT_LOOKED)):
+        if isinstance(step, CheckLate) and (sentence := self.job.record.late_files_not_looked_for):
             self.did.append(sentence)
 
     def _give_stray_rights_back(self, step: Step) -> None:
@@ -123,9 +108,9 @@ class JobRun:
         if not isinstance(step, BlockWrites) or self.store.holds(self.job, self.clock()):
             return
         current = self.store.jobs(numbered([self.job.task_id]))
-        noted = [note for job in current for key in (RIGHTS, WITHHELD) for note in job.record.get(key, ())]
+        noted = [note for job in current for note in (*job.record.rights, *job.record.withheld_rights)]
         access, names = self.warehouse.access, Names.of(self.job)
-        for note in self.job.record.get(RIGHTS, ()):
+        for note in self.job.record.rights:
             taken = TakenRights.of(note)
             if note not in noted and taken.mean_something_on(step.table, access, names):
                 # Not through `Warehouse.effect`, which would refuse it: the claim is lost.
@@ -180,7 +165,7 @@ def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
     except ClaimLost:
         raise
     except Stopped as error:
-        run.job = run.job.noted(**{FOUND: error.found or None})
+        run.job = run.job.with_record(found=error.found)
         return _pause(run, error.pause.reason, error.pause.text)
     except WrittenSince as error:
         return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, error.one_line)
@@ -219,12 +204,12 @@ def _measured(job: Job, transition: Transition, now: float) -> Job:
     """Note how long writers had to wait for a table of this size, by which others are forecast."""
     match transition.action:
         case Action.BLOCK:
-            size = {key: job.record.get(FENCE, {}).get(key, 0) for key in ("files", "bytes")}
-            return job.noted(**{BLOCKED: {"since": now, **size}})
-        case Action.UNBLOCK if BLOCKED in job.record:
-            blocked = job.record[BLOCKED]
+            size = {key: job.record.fence.get(key, 0) for key in ("files", "bytes")}
+            return job.with_record(blocked={"since": now, **size})
+        case Action.UNBLOCK if job.record.blocked is not None:
+            blocked = job.record.blocked
             took = {"seconds": round(now - blocked["since"], 1), **blocked}
-            return job.noted(**{BLOCKED: None, MOVED: took})
+            return job.with_record(blocked=None, moved=took)
         case _:
             return job
 
@@ -233,11 +218,11 @@ def _arrived(job: Job, transition: Transition) -> Job:
     """Return the job in the state that it wanted, wanting the next."""
     job = replace(arrived(job, transition), shadow_status=None)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
-        reverted = job.paused(PauseReason.REVERTED, job.record.get(ROWS_LOST, ""))
+        reverted = job.paused(PauseReason.REVERTED, job.record.rows_lost)
         job = replace(reverted, in_process=False, shadow_watermark=None)
     if job.state is State.HIVE_DROPPED:
         # What was said to be as it should be holds for what was found then.
-        job = job.noted(**{ACCEPT: None})
+        job = job.with_record(accept="")
     return job.without_failures()
 
 
@@ -246,7 +231,7 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
 
     The copy may be made anew then, so it can't be once somebody has written to it.
     """
-    times = run.job.record.get(BEGAN_AGAIN, 0) + 1
+    times = run.job.record.began_again + 1
     if times > ATTEMPTS:
         return False
     tables = existing.job_tables(run.warehouse, names)
@@ -265,7 +250,7 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
             run.perform(Rename(names.hive, names.main))
     run.did.append(f"{why}: starting again at the block of {names.main}")
     restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
-    run.save(restarted.noted(**{BEGAN_AGAIN: times}))
+    run.save(restarted.with_record(began_again=times))
     return True
 
 
@@ -283,7 +268,7 @@ def _settle_late(run: JobRun, names: Names) -> bool:
     if not is_switched(names, existing.job_tables(run.warehouse, names)):
         return False
     run.perform(CheckLate(names.target, names.hive, run.job.target_format, decide=False))
-    return NOT_LOOKED not in run.job.record
+    return not run.job.record.late_files_not_looked_for
 
 
 def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
@@ -299,7 +284,7 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
         cause = error.one_line if isinstance(error, TableferryError) else first_line(error)
         why = f"{why.removesuffix('.')}; and the writers of {run.job.name} couldn't be let in ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
-    run.release(paused.noted(**{BEGAN_AGAIN: None}))
+    run.release(paused.with_record(began_again=0))
     out = f"; {kept}" if (kept := kept_out(run.job)) else ""
     return JobReport(run.job, "paused", tuple(run.did), why.removesuffix(".") + out if out else why)
 
@@ -319,9 +304,9 @@ def _let_writers_in(run: JobRun) -> None:
 
 def _fail(run: JobRun, why: str) -> JobReport:
     """Leave the job where it is for the next run, unless it failed often enough."""
-    times = run.job.record.get(FAILURES, 0) + 1
+    times = run.job.record.failures + 1
     if times >= ATTEMPTS:
         return _pause(run, PauseReason.STEP_FAILED, f"{why.removesuffix('.')}, {times} times")
     failed = replace(run.job, shadow_status=None)
-    run.release(failed.noted(**{FAILURES: times, LAST_ERROR: why[:500]}))
+    run.release(failed.with_record(failures=times, last_error=why[:500]))
     return JobReport(run.job, "failed", tuple(run.did), why)

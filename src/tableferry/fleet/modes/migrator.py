@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tableferry.fleet.jobs.job import CHECKED, State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes.job_run import JobRun, advance, dry_run_report, reported
 from tableferry.fleet.modes.wave_gate import Gate
@@ -32,7 +32,7 @@ def migrate(worker: Worker) -> ModeReport:
 def _is_another(run: JobRun) -> bool:
     """Return whether the table was recreated since the preprocessor checked it."""
     # An earlier version recorded nothing.
-    if (before := run.job.record.get(CHECKED)) is None:
+    if not (before := run.job.record.checked):
         return False
     now = existing.checked(run.warehouse, run.job.name)
     return now is not None and not existing.is_checked(before, now)
@@ -42,7 +42,7 @@ def _checked_again(run: JobRun) -> JobReport:
     """Return the job to the preprocessor: its table is checked and announced again."""
     run.end(
         replace(
-            run.job.noted(**{CHECKED: None}),
+            run.job.with_record(checked={}),
             state=State.UNDEFINED,
             desired_state=State.UNDEFINED,
             to_be_processed=False,

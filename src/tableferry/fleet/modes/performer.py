@@ -18,17 +18,9 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.commands import command
 from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps
-from tableferry.fleet.jobs.job import (
-    ACCEPT,
-    CLOSING,
-    REWRITTEN,
-    RIGHTS,
-    WITHHELD,
-    Job,
-    PauseReason,
-    TargetFormat,
-)
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.record import Rewrite
 from tableferry.fleet.late_files import suspended_runs
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.late_files.settlement import WrittenLate, check
@@ -65,15 +57,8 @@ Save = Callable[[Job], Job]
 """Writes a job back and holds its claim; returns it with its new revision."""
 
 # What a job notes for later steps, in its record.
-FENCE = "fence"
-WAS_MANAGED = "was_managed"
-BROKEN_VIEWS = "broken_views"
-REMOVED = "removed_partitions"
-LEFT = "left_directories"
 KEPT = "kept"
 READ = "read_files_removed"
-NOT_LOOKED = "late_files_not_looked_for"
-COMPARE_ALL = "compare_all"
 
 # So many directories that were left are noted; their folder is the same.
 _NOTED = 100
@@ -114,7 +99,7 @@ def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job
 
 
 def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, running: Task) -> Job:
-    accept = job.record.get(ACCEPT, "")
+    accept = job.record.accept
     match step:
         case steps.RepeatPreflight():
             if finding := first_finding(warehouse, job):
@@ -132,13 +117,14 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
             folder = places.folder_of(layout(warehouse, hive).location, form)
-            if folder != job.record[REWRITTEN].get("folder"):
+            rewritten = job.record.rewritten or Rewrite()
+            if folder != rewritten.get("folder"):
                 copies.demand_empty(warehouse, folder)
-            job = save(job.noted(**{REWRITTEN: {**job.record[REWRITTEN], "folder": folder}}))
+            job = save(job.with_record(rewritten={**rewritten, "folder": folder}))
             with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
                 running.update("rows", writing.write_ahead(warehouse, hive, target, form))
-            took = {**job.record[REWRITTEN], "seconds": round(time.monotonic() - began, 1)}
-            job = job.noted(**{REWRITTEN: took})
+            seconds = round(time.monotonic() - began, 1)
+            job = job.with_record(rewritten={**rewritten, "folder": folder, "seconds": seconds})
         case steps.RewriteRest(target, hive, form):
             running.update("partitions", writing.write_rest(warehouse, hive, target, form))
         case steps.VerifyRewritten(target, hive, form):
@@ -148,24 +134,24 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
                 note = TakenRights(rights, table).note()
-                job = save(job.noted(**{RIGHTS: [*job.record.get(RIGHTS, ()), note]}))
-            if noted := job.record.get(RIGHTS, ()):
+                job = save(job.with_record(rights=(*job.record.rights, note)))
+            if noted := job.record.rights:
                 warehouse.effect(partial(_take, warehouse, table, noted, Names.of(job)), of=())
-            job = job.noted(**{FENCE: dict(fence.mark(warehouse, table))})
+            job = job.with_record(fence=dict(fence.mark(warehouse, table)))
         case steps.UnblockWrites(table):
-            taken = [TakenRights.of(note) for key in (WITHHELD, RIGHTS) for note in job.record.get(key, ())]
+            taken = [TakenRights.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
             mine, others = _divided(warehouse, table, taken, Names.of(job))
             for rights in reversed(mine):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             if taken:
                 # A worker that slept may take them once more. If that is before they are forgotten, they are
                 # given back below; if after, that worker finds them forgotten and gives them back.
-                job = save(job.noted(**{RIGHTS: None, WITHHELD: _withheld(job, table, others)}))
+                job = save(job.with_record(rights=(), withheld_rights=_withheld(job, table, others)))
             for rights in reversed(mine):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
-            job = job.noted(**{FENCE: None})
+            job = job.with_record(fence={})
         case steps.CheckFence(table):
-            if differences := fence.differences(warehouse, table, job.record.get(FENCE, {})):
+            if differences := fence.differences(warehouse, table, job.record.fence):
                 raise WrittenSince(
                     "TABLE_WRITTEN_WHILE_BLOCKED",
                     table=table,
@@ -181,13 +167,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = _looked(job, hive, looked)
         case steps.MakeExternal(table):
             if external.is_managed(warehouse, table):
-                job = save(job.noted(**{WAS_MANAGED: True}))
+                job = save(job.with_record(was_managed=True))
                 with _stopping(PauseReason.MANAGED_TABLE):
                     external.set_managed(warehouse, table, managed=False)
         case steps.MakeManaged(table):
-            if job.record.get(WAS_MANAGED):
+            if job.record.was_managed:
                 external.set_managed(warehouse, table, managed=True)
-            job = job.noted(**{WAS_MANAGED: None})
+            job = job.with_record(was_managed=False)
         case steps.MakeTarget(source, target, form):
             make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
             running.update("files", make(warehouse, source, target))
@@ -206,7 +192,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 with _stopping(PauseReason.ROWS_DIFFER):
                     rows = comparing.demand_same(warehouse, hive, target, right_version=version)
             except Stopped:
-                save(job.noted(**{COMPARE_ALL: True}))
+                save(job.with_record(compare_all=True))
                 raise
             running.update("rows", rows)
         case steps.Rename(table, to):
@@ -225,7 +211,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.WriteCheckpoint(table):
             delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
-            job = job.noted(**{BROKEN_VIEWS: list(views.check(warehouse, table)) or None})
+            job = job.with_record(broken_views=tuple(views.check(warehouse, table)))
         case steps.Shadow(target, hive, form):
             existing.demand_ours(warehouse, Names.of(job), target)
             with (
@@ -240,17 +226,17 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                     form,
                     job.shadow_watermark,
                     accept=accept,
-                    compare_all=bool(job.record.get(COMPARE_ALL)),
+                    compare_all=bool(job.record.compare_all),
                 )
             running.update("partitions", len(shadowed.done))
             running.update("rows", sum(part.rows or 0 for part in shadowed.done))
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
-                job = job.noted(**{REMOVED: shadowed.removed})
+                job = job.with_record(removed_partitions=shadowed.removed)
             if shadowed.left:
                 job = _left(job, shadowed.left)
             job = _looked(job, hive, shadowed.looked)
-            job = replace(job, shadow_watermark=shadowed.watermark).noted(**{ACCEPT: None, COMPARE_ALL: None})
+            job = replace(job, shadow_watermark=shadowed.watermark).with_record(accept="", compare_all=False)
         case steps.ShadowWritten(target, hive, form):
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
@@ -274,10 +260,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.DropCopy(target, hive, form):
             with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.WrittenBehind):
                 copy_removal.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
-            job = job.noted(**{ACCEPT: None})
+            job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):
-            noted = job.record.get(CLOSING)
-            if noted and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(noted)):
+            closing = job.record.closing
+            if closing and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(closing)):
                 raise Refused(
                     "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
@@ -286,26 +272,26 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if job.is_rewritten:
                 leftovers.demand_apart(warehouse, target, found)
             # From here on nobody reverts the job: what follows can't be taken back.
-            job = save(job.noted(**{CLOSING: found.note(), ACCEPT: None}))
+            job = save(job.with_record(closing=found.note(), accept=""))
         case steps.DropArchived(target, hive, _):
-            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record[CLOSING]))
+            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record.closing))
         case steps.RemoveLeftovers(target, form, rewritten):
-            found = leftovers.Leftovers.of(job.record[CLOSING])
+            found = leftovers.Leftovers.of(job.record.closing)
             # Days may lie between the note and this, if the job was paused.
             leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
-            if rewritten and READ not in job.record[CLOSING]:
+            if rewritten and READ not in job.record.closing:
                 read = removing.remove_read_files(warehouse, target, form, found)
                 running.update("files", read.files)
                 job = _left(job, read.left) if read.left else job
                 # Whoever comes next may find half of the record.
-                job = save(job.noted(**{CLOSING: {**job.record[CLOSING], READ: True}}))
+                job = save(job.with_record(closing={**job.record.closing, READ: True}))
             removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
             running.update("files", removed.files)
-            job = job.noted(**{CLOSING: {**job.record[CLOSING], KEPT: list(removed.kept)}})
+            job = job.with_record(closing={**job.record.closing, KEPT: list(removed.kept)})
             if removed.left:
                 job = _left(job, removed.left)
         case steps.AllowCleaning(table):
-            found = leftovers.Leftovers.of(job.record[CLOSING])
+            found = leftovers.Leftovers.of(job.record.closing)
             removing.allow_cleaning(warehouse, table, Names.of(job).archived, found)
         case _:
             assert_never(step)
@@ -318,8 +304,8 @@ def _left(job: Job, left: Sequence[str]) -> Job:
         "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
         "remove them", job.name, first_of(left),
     )  # fmt: skip
-    every = [*job.record.get(LEFT, ()), *left]
-    return job.noted(**{LEFT: list(dict.fromkeys(every))[-_NOTED:]})
+    every = [*job.record.left_directories, *left]
+    return job.with_record(left_directories=tuple(dict.fromkeys(every))[-_NOTED:])
 
 
 def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]], names: Names) -> None:
@@ -340,7 +326,7 @@ def _divided(
     return mine, others
 
 
-def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> list[dict[str, Any]] | None:
+def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> tuple[dict[str, Any], ...]:
     """Return what is noted of rights that aren't given back, as they mean nothing on the unblocked table.
 
     Nor are they given back on the table that had them, though it's there. After the switch that is the Hive
@@ -349,30 +335,30 @@ def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> list
     wrote to it would be lost, and nobody needs the note any more.
     """
     if not others:
-        return None
+        return ()
     names = Names.of(job)
     sentence = "%s: rights to write that were taken from %s aren't given back on %s, whose catalog keeps none"
     if table == names.main:
         _log.info(sentence, job.name, names.target, table)
-        return None
+        return ()
     _log.warning(
         f"{sentence}: let its writers in there; a revert gives them back", job.name, names.main, table
     )
-    return [rights.note() for rights in others]
+    return tuple(rights.note() for rights in others)
 
 
 def _looked(job: Job, hive: TableName, looked: bool) -> Job:
     """Note on a job that late files couldn't be looked for; a look that could takes the note out."""
     if looked:
-        return job.noted(**{NOT_LOOKED: None}) if NOT_LOOKED in job.record else job
+        return job.with_record(late_files_not_looked_for="") if job.record.late_files_not_looked_for else job
     sentence = (
         f"files that came late aren't looked for: {hive} has no record of the files that were there at the "
         "switch, which an earlier version made, or its property tableferry.known_files was removed; compare "
         "its directories with the new table's files before you drop it"
     )
-    if job.record.get(NOT_LOOKED) != sentence:
+    if job.record.late_files_not_looked_for != sentence:
         _log.warning("%s: %s", job.name, sentence)
-    return job.noted(**{NOT_LOOKED: sentence})
+    return job.with_record(late_files_not_looked_for=sentence)
 
 
 @contextmanager

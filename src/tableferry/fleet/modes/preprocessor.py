@@ -9,7 +9,7 @@ from functools import partial
 from tableferry.errors import Refused
 from tableferry.fleet.checks.preflight import preflight
 from tableferry.fleet.commands import command
-from tableferry.fleet.jobs.job import CHECKED, REWRITTEN, Job, PauseReason, State
+from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import JobRun, reported
@@ -75,7 +75,7 @@ def _looked(
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: {command('preflight', job.name)})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
-    job = job.noted(**{REWRITTEN: {"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None})
+    job = job.with_record(rewritten={"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None)
     names = Names.of(job)
     others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:
@@ -86,7 +86,7 @@ def _looked(
         return job.paused(PauseReason.NAME_TAKEN, PauseFinding(PauseReason.NAME_TAKEN, refusal).text)
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
-    job = job.noted(**{CHECKED: existing.checked(warehouse, job.name)})
+    job = job.with_record(checked=existing.checked(warehouse, job.name) or {})
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
 

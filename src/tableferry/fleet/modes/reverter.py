@@ -11,7 +11,7 @@ from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.closing import check_not_closed
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.hand_changes import Acceptance
-from tableferry.fleet.jobs.job import ACCEPT, FOUND, Job, PauseReason, State
+from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK, REVERT_TO
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import dry_run_report, run_job
@@ -97,9 +97,9 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
         raise Busy("JOB_CLAIMED", table=job.name, worker=job.claimed_by, until=until)
     check_not_closed(job)
     job = job.without_failures()
-    if job.record.get(FOUND) == Acceptance.GIVE_UP_NEW_TABLE:
+    if job.record.found == Acceptance.GIVE_UP_NEW_TABLE:
         # The pause told the person that rows are lost, and this command is its remedy.
-        job = job.noted(**{ACCEPT: Acceptance.GIVE_UP_NEW_TABLE.value, FOUND: None})
+        job = job.with_record(accept=Acceptance.GIVE_UP_NEW_TABLE.value, found="")
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
     if job.state is State.HIVE_DROPPED and not from_archive:

@@ -7,7 +7,7 @@ from functools import partial
 
 from tableferry.fleet.checks.table_conditions import table_conditions
 from tableferry.fleet.jobs.hand_changes import Condition
-from tableferry.fleet.jobs.job import WITHOUT_COPY, Job, State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.steps import CheckLate, Shadow
 from tableferry.fleet.modes.due import takes
@@ -42,7 +42,7 @@ def shadow(worker: Worker) -> ModeReport:
         resolve_hand_changes(run)
         with stopping_at_lost_metadata(run):
             match _step(run.job):
-                case Shadow() if run.job.record.get(WITHOUT_COPY):
+                case Shadow() if run.job.record.without_hive_copy:
                     run.end(run.job)
                 case Shadow() as step:
                     _keep_in_step(run, step)
@@ -54,7 +54,7 @@ def shadow(worker: Worker) -> ModeReport:
         if (stopped := report_hand_change(job, warehouse)) is not None:
             return stopped
         step = _step(job)
-        if isinstance(step, Shadow) and job.record.get(WITHOUT_COPY):
+        if isinstance(step, Shadow) and job.record.without_hive_copy:
             return JobReport(job, "planned")
         needed = isinstance(step, CheckLate) or behind(job, warehouse)
         return JobReport(job, "planned", (str(step),) if needed else ())

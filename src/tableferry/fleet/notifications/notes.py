@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tableferry.fleet.jobs.job import NOTIFICATIONS, Job
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.notifications.drafts import level
 
 _LEVEL, _WAITING, _REFUSED_SINCE = "level", "left", "put_off"
@@ -31,7 +31,7 @@ class Note:
 
 def notes_of(job: Job) -> Mapping[str, Note]:
     """Return a job's notes for the level that is due, by Message-ID."""
-    noted = job.record.get(NOTIFICATIONS, {})
+    noted = job.record.letters
     if noted.get(_LEVEL) != level(job):
         return {}
     since = noted.get(_REFUSED_SINCE, {})
@@ -47,10 +47,10 @@ def notes_of(job: Job) -> Mapping[str, Note]:
 def with_notes(job: Job, notes: Mapping[str, Note]) -> Job:
     """Return the job with these notes and no others."""
     if not notes:
-        return job.noted(**{NOTIFICATIONS: None})
+        return job.with_record(letters={})
     waiting = {key: None if note.waiting is None else sorted(note.waiting) for key, note in notes.items()}
     noted: dict[str, Any] = {_LEVEL: level(job), _WAITING: waiting}
     since = {key: note.refused_since.isoformat() for key, note in notes.items() if note.refused_since}
     if since:
         noted[_REFUSED_SINCE] = since
-    return job.noted(**{NOTIFICATIONS: noted})
+    return job.with_record(letters=noted)

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.record import RefusedRecipients
 from tableferry.fleet.notifications.addresses import address
 from tableferry.spark.tables import TableName
-
-_REFUSED = "refused_recipients"
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,11 @@ def refused_recipients(job: Job) -> tuple[int, Mapping[str, str]]:
 
     The recipients are those of that level; the level is 0 without a refusal.
     """
-    recorded = job.record.get(_REFUSED, {"level": 0, "recipients": {}})
-    return recorded["level"], recorded["recipients"]
+    recorded = job.record.refused_recipients
+    return (recorded["level"], recorded["recipients"]) if recorded else (0, {})
 
 
 def with_refused(job: Job, level: int, refused: Mapping[str, str]) -> Job:
     """Return the job with these refusals recorded, and no others."""
-    recorded = {"level": level, "recipients": dict(sorted(refused.items()))} if refused else None
-    return job.noted(**{_REFUSED: recorded})
+    recorded = RefusedRecipients(level=level, recipients=dict(sorted(refused.items())))
+    return job.with_record(refused_recipients=recorded if refused else None)

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.records import Event, NotificationRecord
 
@@ -55,9 +56,9 @@ def _conversions(record: type) -> Mapping[str, _Conversion]:
         if get_origin(hint) is tuple:
             to_list = list if field.default != () else lambda values: list(values) or None
             conversions[field.name] = _Conversion(to_list, lambda values: tuple(values or ()))
-        elif get_origin(hint) is Mapping:
+        elif hint is JobRecord:
             conversions[field.name] = _Conversion(
-                lambda values: dict(values) or None, lambda values: values or {}
+                lambda record: record.to_json() or None, lambda values: JobRecord.from_json(values or {})
             )
         elif isinstance(hint, type) and issubclass(hint, StrEnum):
             word = _Conversion(str, hint)

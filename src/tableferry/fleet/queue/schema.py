@@ -33,6 +33,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
 from tableferry.fleet.jobs.job import LONGEST_NAME, LONGEST_REASON, Job
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import LONGEST_WAVE, Wave
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NotificationRecord
@@ -55,7 +56,7 @@ _TYPES: Mapping[Any, TypeEngine[Any]] = {
     bool: Boolean(),
     datetime: Utc(),
     tuple: _JSON,
-    Mapping: _JSON,
+    JobRecord: _JSON,
 }
 _BY_NAME: Mapping[str, TypeEngine[Any]] = {
     **dict.fromkeys(("catalog_name", "db_name", "tbl_name"), String(LONGEST_NAME)),
@@ -81,7 +82,7 @@ def _column(field: Field[Any], hint: Any) -> Column[Any]:
     value_type = get_args(hint)[0] if NoneType in get_args(hint) else hint
     column_type = _BY_NAME.get(field.name) or _TYPES.get(get_origin(value_type) or value_type, _WORD)
     default = field.default if field.default_factory is MISSING else field.default_factory()
-    if default in (None, (), {}):
+    if default in (None, (), JobRecord()):
         return Column(field.name, column_type)
     return Column(field.name, column_type, nullable=False, server_default=_in_sql(field.name, default))
 

@@ -36,6 +36,7 @@ from tableferry.backoff import pause, retry
 from tableferry.errors import Refused, ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave
 from tableferry.fleet.queue.dialects import Utc, utc_now
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
@@ -539,9 +540,12 @@ def _is_written(there: Job, written: Job) -> bool:
     """Return whether a row has the written values; JSON gives lists for the tuples in a record."""
 
     def as_json(job: Job) -> str:
-        return json.dumps(dict(job.record), sort_keys=True)
+        return json.dumps(job.record.to_json(), sort_keys=True)
 
-    return replace(there, record={}) == replace(written, record={}) and as_json(there) == as_json(written)
+    without = JobRecord()
+    return as_json(there) == as_json(written) and (
+        replace(there, record=without) == replace(written, record=without)
+    )
 
 
 def _jobs(result: Any) -> list[Job]:

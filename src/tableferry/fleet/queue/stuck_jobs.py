@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, case, func, null, or_, select
 
-from tableferry.fleet.jobs.job import NOTIFICATIONS, State, Trouble
+from tableferry.fleet.jobs.job import State, Trouble
 from tableferry.fleet.queue.dialects import Utc
 from tableferry.fleet.queue.schema import events, jobs, notifications
 from tableferry.fleet.queue.selections import Selection, numbered, to_notify, to_shadow, waiting_for_archive
@@ -187,7 +187,7 @@ def _unsent(store: Store, now: datetime) -> tuple[StuckJob, ...]:
         (job.task_id, message_id)
         for some in chunks(sorted(numbers))
         for job in store.jobs(numbered(some) & to_notify())
-        for message_id in job.record.get(NOTIFICATIONS, {}).get("left", {})
+        for message_id in job.record.letters.get("left", {})
     }
     stuck: dict[int, StuckJob] = {}
     for task_id, message_id, recorded_at, level in recorded:
