@@ -298,7 +298,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         ours.store.edit(resumed(ours.job("t")), ours.clock())
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('tableferry.source')")
     [paused] = errors(ours.close())
-    assert f"{ours.name('t')} is a table that this migration hasn't made" in paused
+    assert f"{ours.name('t')} is a table of another process" in paused
     [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
     assert leftover.left is not None
     assert "isn't the table that was made" in leftover.left.hinders

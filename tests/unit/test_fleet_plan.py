@@ -356,7 +356,7 @@ def test_another_s_table_is_never_taken_for_the_new_one(
     moving = job(*pair, old_name=old_name)
     names = Names.of(moving)
     # In place, a switch that was interrupted looks for the copy first.
-    refusal = re.compile("a table that this migration hasn't made|doesn't exist")
+    refusal = re.compile("a table of another process|doesn't exist")
     with conditions.raises("MIGRATION_TABLE_MOVED", actual=refusal):
         plan(moving, at_rest(names, Kind.OTHER, names.hive))
 
@@ -435,11 +435,11 @@ def test_a_resting_job_has_no_steps() -> None:
     assert plan(job(State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED), {}) == ()
 
 
-def test_steps_say_what_they_do() -> None:
+def test_steps_are_described_in_one_line() -> None:
     blocked = job(State.WRITES_BLOCKED, State.ICEBERG_READY, TargetFormat.DELTA)
     assert [str(step) for step in plan(blocked, {blocked.name: Kind.HIVE})] == [
-        "make spark_catalog.sales.orders external, so that a new name moves no file",
-        "make spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
-        "carry the definition of spark_catalog.sales.orders over to spark_catalog.sales.orders_delta",
+        "make spark_catalog.sales.orders external, so that a rename moves no file",
+        "create spark_catalog.sales.orders_delta as Delta over the files of spark_catalog.sales.orders",
+        "copy the definition of spark_catalog.sales.orders to spark_catalog.sales.orders_delta",
         "record the files of spark_catalog.sales.orders",
     ]

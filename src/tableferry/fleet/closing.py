@@ -39,8 +39,8 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         raise Refused(
             "NEW_TABLE_GONE_BEFORE_CLOSE",
             table=names.target,
-            actual=f"is {kind.words}" if kind else "doesn't exist",
-            expected=target_kind(job).words,
+            actual=f"is {kind.description}" if kind else "doesn't exist",
+            expected=target_kind(job).description,
             archived=names.archived,
             resume=command("resume", job.name),
             revert=_back(job),
@@ -59,7 +59,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         raise Refused(
             "ARCHIVED_NAME_TAKEN",
             table=names.archived,
-            kind=existing[names.archived].words,
+            kind=existing[names.archived].description,
             command=command("resume", job.name),
         )
     steps: list[Step] = []

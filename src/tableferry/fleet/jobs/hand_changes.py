@@ -1,4 +1,4 @@
-"""Decides what a job needs after people dropped or replaced one of its two tables: pure.
+"""Decide how a job continues after people dropped or replaced one of its two tables.
 
 Open this to see which combination of the new table, the Hive copy and the job's phase leads to which finding
 and command. docs/how-to/tables-changed-by-hand.md shows the same as tables.
@@ -23,8 +23,8 @@ from tableferry.spark.tables import TableName
 class Condition(StrEnum):
     """The condition of the new table or the Hive copy.
 
-    `REPLACED` is another table with the name: for the new table one of the same format, which can take its
-    place. `TAKEN` is a table of another format, or a view, with the new table's name.
+    `REPLACED` is a different table with the name. For the new table it has the same format, so that it can
+    replace the new table. `TAKEN` is a table of another format, or a view, with the new table's name.
     """
 
     SOUND = "sound"
@@ -44,7 +44,7 @@ class Phase(StrEnum):
 
 
 class Acceptance(StrEnum):
-    """What a person confirms by the command; the text is what the job's record contains."""
+    """The acceptance of a finding by a command; the job's record contains the text."""
 
     FINISH_WITHOUT_COPY = "finish-without-hive-copy"
     RESTORE_COPY = "restore-hive-copy"
@@ -59,7 +59,7 @@ class HandChange:
     Attributes:
         finding: The change, and the remedy.
         command: The command that resolves it.
-        acceptance: What `resume --accept`, or the revert that the command starts, confirms; None for nothing.
+        acceptance: The acceptance that `resume --accept` or a revert records; None for other commands.
     """
 
     finding: PauseFinding
@@ -97,7 +97,7 @@ def hive_name(job: Job) -> str:
 def find_hand_change(
     job: Job, new: Condition, hive: Condition, renames: Mapping[TableName, str]
 ) -> HandChange | None:
-    """Return what stops a job whose tables are in these conditions; None if nothing does.
+    """Return the change that stops a job whose tables are in these conditions, or None.
 
     A revert continues without the new table: the Hive copy has all rows that were copied to it.
 
@@ -128,7 +128,7 @@ def find_hand_change(
 def _hive_change(
     job: Job, phase: Phase, hive: Condition, renames: Mapping[TableName, str]
 ) -> HandChange | None:
-    """Return what a Hive copy's condition means while the new table has all rows."""
+    """Return the change of the Hive copy that stops the job while the new table has all rows."""
     names, without = Names.of(job), bool(job.record.without_hive_copy)
     missing = hive is Condition.MISSING
     if hive not in (Condition.MISSING, Condition.REPLACED) or phase in (Phase.UNBLOCKING, Phase.ARCHIVED):

@@ -17,7 +17,7 @@ from tableferry.spark.tables import TableName
 
 
 class State(StrEnum):
-    """Where a table is in its migration; the stored words are the published ones, also for a job to Delta."""
+    """The state of a migration; the stored words are the published ones, also for a job to Delta."""
 
     UNDEFINED = "Undefined"
     READY = "Ready"
@@ -32,25 +32,25 @@ class State(StrEnum):
 
 
 LONGEST_NAME = 255
-"""How long a part of a table's name may be: published with 30, and Unity Catalog's have up to 255."""
+"""The longest part of a table's name: 30 characters in the published tool, up to 255 in Unity Catalog."""
 
 LONGEST_REASON = 512
-"""How much of a reason to pause the column takes."""
+"""The number of characters of a pause reason that the column stores."""
 
 
 LONGEST_GAP = 36_500
-"""How many days a gap may have: a century, after which a day that is far away isn't a day any more."""
+"""The largest gap in days: a century. Later days can exceed the largest date."""
 
 
 class TargetFormat(StrEnum):
-    """What a table becomes."""
+    """The format of a new table."""
 
     ICEBERG = "iceberg"
     DELTA = "delta"
 
 
 class OldName(StrEnum):
-    """What a table's old name means when the new table is in another schema or catalog."""
+    """The meaning of a table's old name if the new table is in another schema or catalog."""
 
     VIEW = "view"
     TABLE = "table"
@@ -60,7 +60,7 @@ class PauseReason(StrEnum):
     """Why a job waits for a person; ``pause_reason`` begins with one, and a colon and details may follow."""
 
     NONE = "None"
-    # The published ones.
+    # Published reasons.
     IS_CSV_TEXT = "IS_CSV_TEXT"
     IS_ALREADY_ICEBERG = "IS_ALREADY_ICEBERG"
     TABLE_NOT_FOUND = "TABLE_NOT_FOUND"
@@ -68,7 +68,7 @@ class PauseReason(StrEnum):
     HAS_TIMESTAMP_COLUMN = "HAS_TIMESTAMP_COLUMN"
     EMPTY_TABLE = "EMPTY_TABLE"
     REVERTED = "REVERTED"
-    # Ours.
+    # Additional reasons.
     IS_ALREADY_DELTA = "IS_ALREADY_DELTA"
     IS_VIEW = "IS_VIEW"
     IS_BUCKETED = "IS_BUCKETED"
@@ -105,11 +105,11 @@ REWRITABLE = frozenset(
         PauseReason.HAS_TIMESTAMP_COLUMN,
     )
 )
-"""Why a job pauses that goes on when its rows may be rewritten."""
+"""Pause reasons of jobs that can continue if their rows may be rewritten."""
 
 
 class Trouble(StrEnum):
-    """Why a job that isn't paused needs a look."""
+    """Why a job that isn't paused needs attention."""
 
     CLAIM_LAPSED = "claim_lapsed"
     NOT_MOVING = "not_moving"
@@ -125,40 +125,40 @@ class Job:
         task_id: The row's number.
         catalog_name: The catalog, such as ``spark_catalog`` or ``hive_metastore``.
         db_name: The schema.
-        tbl_name: The table, by the name that people use before and after.
+        tbl_name: The table, by its name before and after the migration.
         stg_format: How the table is stored: ``parquet``, ``orc``, ``avro``, ``text``, …
         data_category: A label of the table's data.
         tbl_owners: The owners' mail addresses.
-        downstream_users: The mail addresses of those who read it.
-        to_be_processed: It's announced, or to be, and waits for its time.
-        in_process: Its migration has started and isn't over; a table on probation is in process too.
-        state: Where it is.
-        desired_state: Where it goes next; the same while it rests.
+        downstream_users: The mail addresses of its readers.
+        to_be_processed: It is announced, or will be, and waits for its time.
+        in_process: Its migration has started and isn't complete; probation is part of it.
+        state: The current state.
+        desired_state: The next state; the same as ``state`` while the job rests.
         initial_gap_days: Days between the first notification and the migration.
         probation_gap_days: Days between the second notification and the archive; 0 keeps no copy in step.
-        comm_level1_date: When the first notification went out.
-        comm_level2_date: When the second one did.
-        comm_level3_date: When the third one did.
+        comm_level1_date: The time of the first notification.
+        comm_level2_date: The time of the second notification.
+        comm_level3_date: The time of the third notification.
         shadow_watermark: The target's snapshot id (a version, for Delta) that the Hive copy is in step with.
-        migration_paused: Nothing moves until somebody resumes it.
-        pause_reason: Why, as in `PauseReason`.
-        shadow_status: What is being copied back now.
+        migration_paused: The job waits until a person resumes it.
+        pause_reason: A `PauseReason`, followed by a colon and details.
+        shadow_status: The progress of the current shadow run.
         created_at: When the job was added.
         last_updated_time: When the row last changed.
-        target_format: What the table becomes.
-        revision: How often the row changed: a writer names the one it read, so none overwrites another's.
-        claimed_by: The worker that has it.
-        lease_until: Until when; then the claim has lapsed.
-        record: What steps have recorded for later steps.
-        wave: The wave that it is migrated with; None if it waits for none.
-        table_files: How many files the table had when the preprocessor looked at it.
-        table_bytes: How many bytes these had.
-        begun_at: When a worker began its migration, the last time.
-        close_at: From when on what is left of Hive's table may be removed; None if nobody asked for that.
-        target_catalog: The catalog that the new table is made in; None for the Hive table's own.
-        target_schema: The schema that the new table is made in; None for the Hive table's own.
-        old_name: What the Hive table's name means after the switch; None if it's the new table's name.
-        rewrite: Whether its rows may be rewritten, if its files can't become the new table's.
+        target_format: The format of the new table.
+        revision: The number of changes of the row. A write is refused if the row has another revision.
+        claimed_by: The worker that has claimed it.
+        lease_until: The end of the claim.
+        record: Records of steps for later steps.
+        wave: Its wave, or None.
+        table_files: The number of files of the table when the preprocessor checked it.
+        table_bytes: The size of these files in bytes.
+        begun_at: The last time when a worker started its migration.
+        close_at: The time after which the remains of the Hive table may be removed; None if they stay.
+        target_catalog: The catalog of the new table; None for the Hive table's catalog.
+        target_schema: The schema of the new table; None for the Hive table's schema.
+        old_name: The meaning of the Hive table's name after the switch; None if the new table has the name.
+        rewrite: Whether its rows may be rewritten, if the new table can't keep its files.
     """
 
     task_id: int
@@ -201,7 +201,7 @@ class Job:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether its rows are rewritten, as its files can't become the new table's."""
+        """Whether its rows are rewritten, because the new table can't keep its files."""
         return self.record.rewritten is not None
 
     @property
@@ -211,37 +211,37 @@ class Job:
 
     @property
     def name(self) -> TableName:
-        """The table, by the name that people use."""
+        """The name of the table."""
         return TableName((self.catalog_name, self.db_name, self.tbl_name))
 
     @property
     def pair(self) -> tuple[State, State]:
-        """Where it is and where it goes next: what the transitions are looked up by."""
+        """The current and the next state: the key of its transition."""
         return self.state, self.desired_state
 
     @property
     def probation_ends(self) -> datetime | None:
-        """When the second notification is old enough; None before it."""
+        """The end of probation; None before the second notification."""
         if self.comm_level2_date is None:
             return None
         return self.comm_level2_date + timedelta(days=self.probation_gap_days)
 
     @property
     def migration_begins(self) -> datetime | None:
-        """When the first notification is old enough; None before it."""
+        """The earliest start of the migration; None before the first notification."""
         if self.comm_level1_date is None:
             return None
         return self.comm_level1_date + timedelta(days=self.initial_gap_days)
 
     def paused(self, reason: PauseReason, details: str = "") -> Self:
-        """Return the job as it waits for a person; the details are cut to what the column takes."""
+        """Return the job paused; the details are cut to the length of the column."""
         text = f"{reason.value}: {details}" if details else reason.value
-        # PostgreSQL takes a text with a zero byte from nobody, and an error may quote a value of a table.
+        # PostgreSQL refuses a text with a zero byte, and an error may quote a value of a table.
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
         return replace(self, migration_paused=True, pause_reason=text[:LONGEST_REASON])
 
     def without_failures(self) -> Self:
-        """Return the job as one whose failed runs are counted anew."""
+        """Return the job with its count of failed runs reset."""
         return self.with_record(failures=0, last_error="")
 
     def with_record(self, **changes: Any) -> Self:

@@ -1,4 +1,4 @@
-"""The names that a table goes by during its migration."""
+"""The names of a table during its migration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ARCHIVED_SUFFIX = "_hive_archived"
 
 
 def dropped_name(copy: TableName) -> TableName:
-    """Return the name that a copy has for the moment in which it's dropped, so that no writer finds it."""
+    """Return the name under which a copy is dropped, so that no writer finds it."""
     return TableName((*copy.parts[:-1], copy.table + _DROPPED_SUFFIX))
 
 
@@ -23,7 +23,7 @@ def first_name(archived: TableName) -> TableName:
 
 
 class Moving(Protocol):
-    """A table that is moved, or is to be: a job, or one to add."""
+    """A table to migrate: a job, or a job to add."""
 
     @property
     def name(self) -> TableName:
@@ -31,23 +31,23 @@ class Moving(Protocol):
 
     @property
     def target_format(self) -> TargetFormat:
-        """What it becomes."""
+        """The format of the new table."""
 
     @property
     def target_catalog(self) -> str | None:
-        """The catalog that the new table is made in; None for the Hive table's own."""
+        """The catalog of the new table; None for the Hive table's catalog."""
 
     @property
     def target_schema(self) -> str | None:
-        """The schema that the new table is made in; None for the Hive table's own."""
+        """The schema of the new table; None for the Hive table's schema."""
 
     @property
     def old_name(self) -> OldName | None:
-        """What the Hive table's name means after the switch; None if it's the new table's name."""
+        """The meaning of the Hive table's name after the switch; None if it is the new table's name."""
 
     @property
     def rewrite(self) -> bool | None:
-        """Whether its rows may be rewritten, if its files can't become the new table's."""
+        """Whether its rows may be rewritten, if the new table can't keep its files."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Names:
                     t ────────────> t_hive_archived  lake.t_iceberg ─> lake.t   or t stays the Hive table
 
     Attributes:
-        main: What people say before: the Hive table's, until the switch.
-        target: What people say afterwards: the same, unless the new table is in another schema or catalog.
-        hive: The Hive table's after the switch.
-        archived: The Hive table's after probation.
-        copy: The new table's until the switch: ``_iceberg`` or ``_delta``.
+        main: The Hive table's name before the switch.
+        target: The new table's name after the switch; it differs only in another schema or catalog.
+        hive: The Hive table's name after the switch.
+        archived: The Hive table's name after probation.
+        copy: The new table's name before the switch: ``_iceberg`` or ``_delta``.
     """
 
     main: TableName
@@ -94,11 +94,11 @@ class Names:
 
     @property
     def all(self) -> tuple[TableName, ...]:
-        """All of them, and the one that the copy has while it's dropped."""
+        """All names, with the name under which the copy is dropped."""
         every = (self.main, self.target, self.hive, self.archived, self.copy, self.dropped)
         return tuple(dict.fromkeys(every))
 
     @property
     def dropped(self) -> TableName:
-        """The copy's while it's dropped."""
+        """The name under which the copy is dropped."""
         return dropped_name(self.copy)

@@ -1,4 +1,4 @@
-"""Why jobs wait for a person, what that person can do, and how a job goes on."""
+"""Pauses of jobs: the reasons, their remedies, and how a job is resumed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NOTHING_TO_DO = frozenset((PauseReason.IS_ALREADY_ICEBERG, PauseReason.IS_ALREAD
 
 
 def reason(job: Job) -> PauseReason | None:
-    """Return why a job is paused; None if it isn't, or if somebody wrote a reason of their own."""
+    """Return the reason of a pause; None if the job isn't paused, or if a person wrote another reason."""
     word = job.pause_reason.partition(":")[0].strip()
     return next((code for code in PauseReason if job.migration_paused and code.value == word), None)
 
 
 def remedy(job: Job) -> str:
-    """Say what to do about a paused job."""
+    """Return the remedy for a paused job."""
     code = reason(job)
     return remedy_of(code.value if code else "")
 
@@ -59,11 +59,11 @@ def resume_command(job: Job) -> str:
 
 
 def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
-    """Return a paused job as it goes on, its attempts counted anew; a reverted one begins from the start.
+    """Return a paused job resumed, with its attempts reset; a reverted job starts from the beginning.
 
-    With `accept`, what was found is as it should be: late files, removed partitions, rows of a copy that
-    is to be dropped, or what `hand_changes` found. With `rewrite`, its rows may be rewritten, and it is
-    looked at once more; only a job that hasn't begun can be told so.
+    With `accept`, the finding is accepted: late files, removed partitions, rows of a copy that is dropped, or
+    a finding of `hand_changes`. With `rewrite`, its rows may be rewritten, and it is checked again; this is
+    refused after the migration has started.
 
     Raises:
         Refused: It has begun.
@@ -91,7 +91,7 @@ def resumed(job: Job, *, accept: bool = False, rewrite: bool = False) -> Job:
 
 def _to_be_rewritten(job: Job) -> Job:
     waits = job.state in (State.UNDEFINED, State.READY, State.ICEBERG_DROPPED)
-    # What began and stopped for another reason has a copy, or keeps its writers out: a revert sees to both.
+    # A job that started and stopped for another reason has a copy, or blocks writes: a revert ends both.
     stopped = job.state is State.READY and job.in_process and reason(job) not in REWRITABLE
     if not waits or stopped or job.record.rights:
         raise Refused(
@@ -103,30 +103,30 @@ def _to_be_rewritten(job: Job) -> Job:
     job = replace(job, rewrite=True)
     if job.state is not State.READY:
         return job
-    anew = State.UNDEFINED
+    first = State.UNDEFINED
     return replace(
-        job, state=anew, desired_state=anew, to_be_processed=False, in_process=False, begun_at=None
+        job, state=first, desired_state=first, to_be_processed=False, in_process=False, begun_at=None
     )
 
 
 def kept_out(job: Job) -> str:
-    """Say from which table a job's writers are kept, if their rights were taken."""
+    """Return on which table writes are blocked, if privileges were revoked; otherwise empty."""
     return left_as(job) if job.record.rights else ""
 
 
 def left_as(job: Job) -> str:
-    """Say in which condition the tables of a job are while it is paused, if that is worth knowing."""
+    """Return the condition of a paused job's tables, if writes are blocked or shadow runs stopped."""
     names = Names.of(job)
     match job.state:
         case State.WRITES_BLOCKED | State.ICEBERG_READY | State.SYNC_HIVE:
-            # On the way back the new table's writers are kept out from its block on.
+            # In a revert, the writes to the new table are blocked.
             back = State.SYNC_HIVE in job.pair
             return f"writes to {names.target if back else names.main} stay blocked"
         case State.ICEBERG_PRIMARY | State.HIVE_PRIMARY:
             written = names.target if job.state is State.ICEBERG_PRIMARY else names.main
             return f"writes to {written} stay blocked, and it has its new place"
         case _ if job.record.rights:
-            # Something went wrong behind a block, before its state was saved.
+            # A step failed after a block, before the state was saved.
             written = names.main if job.state is State.READY else names.target
             return f"writes to {written} stay blocked"
         case State.WRITES_UNBLOCKED if job.in_process and job.desired_state is not State.ICEBERG_DROPPED:

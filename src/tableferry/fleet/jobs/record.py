@@ -1,4 +1,4 @@
-"""What the steps of a job record for later steps: typed fields that the queue stores as JSON."""
+"""Records that the steps of a job write for later steps: typed fields, stored as JSON in the queue."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RefusedRecipients(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """What the steps of a job have recorded.
+    """The records of a job's steps.
 
     The queue stores the fields that differ from their defaults as JSON, under the fields' names.
 
@@ -106,7 +106,7 @@ class JobRecord:
         began_again: How often the migration has restarted at its block.
         failures: How many runs in a row have failed.
         last_error: The error of the last of these runs.
-        closing: What the close removes. From then on, a revert is impossible.
+        closing: The remains that the close removes. From then on, a revert is impossible.
         closed: The end of the close.
         letters: Notes of notifications that aren't all sent; queues of version 0.2 have this name.
         refused_recipients: Recipients that the mail server refused.

@@ -1,7 +1,6 @@
-"""The effects of a table's migration, as frozen dataclasses; each can be done twice.
+"""The steps of a table's migration, as data; each step can be repeated.
 
-What `str` makes of one is its line in a dry run and in a report. `perform` does them: it needs the warehouse,
-and with it Spark, which whatever decides on steps must do without.
+``str(step)`` is the step's line in a dry run and in a report. `modes.performer` performs the steps.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tableferry.spark.tables import TableName
 
 
 class _Described:
-    """A step whose line is `text`, with its fields in the place of their names."""
+    """A step whose line is ``text``, formatted with its fields."""
 
     text: ClassVar[str]
 
@@ -41,66 +40,66 @@ class _OnCopy(_Described):
 
 
 class RepeatPreflight(_OnTable):
-    """Look again at what would stop the migration, for weeks may have passed since somebody looked."""
+    """Repeat the preflight, because weeks may have passed since the last one."""
 
-    text = "look again at what would stop the migration of {table}"
+    text = "repeat the preflight of {table}"
 
 
 class TryShadow(_OnTable):
-    """Write a row beside the table as a shadow run does, while nothing has been changed yet."""
+    """Write a row to a scratch table as a shadow run does, before anything is changed."""
 
-    text = "write a row beside {table}, as its Hive copy will be kept in step"
+    text = "write a row to a scratch table of {table}, as a shadow run does"
 
 
 class PrepareCopy(_FromTo):
-    """Make an Iceberg copy and compare its rows while people write, so that little is left for later."""
+    """Create an Iceberg copy and compare its rows before the block, so that the block is short."""
 
-    text = "make {target} over the files of {source}, and compare their rows, while people go on writing"
+    text = "create {target} over the files of {source}, and compare their rows; writes stay possible"
 
 
 class CompareAhead(_OnTable):
-    """Compare a table's rows with those of the Delta copy to come, while people write."""
+    """Compare a table's rows with the rows of the later Delta copy, before the block."""
 
-    text = "compare the rows of {table} as Hive and as Delta show them, while people go on writing"
+    text = "compare the rows of {table} as Hive and as Delta read them; writes stay possible"
 
 
 @dataclass(frozen=True)
 class RewriteAhead(_OnCopy):
-    """Write a table's rows into its copy, and compare them, while people write, so that little is left."""
+    """Write a table's rows to its copy and compare them before the block, so that the block is short."""
 
-    text = "write the rows of {hive} into {target}, and compare them, while people go on writing"
+    text = "write the rows of {hive} to {target}, and compare them; writes stay possible"
 
 
 @dataclass(frozen=True)
 class RewriteRest(_OnCopy):
-    """Write into a copy the rows that came since."""
+    """Write the rows to a copy that changed since."""
 
-    text = "write into {target} what changed in {hive} since"
+    text = "write the rows to {target} that changed in {hive} since"
 
 
 @dataclass(frozen=True)
 class VerifyRewritten(_OnCopy):
-    """Demand that a copy that was rewritten holds the same rows."""
+    """Check that a rewritten copy has the same rows."""
 
     text = "compare the rows of {hive} and {target} that weren't compared before"
 
 
 class BlockWrites(_OnTable):
-    """Take the right to write from everybody, and note the listing where nothing takes rights."""
+    """Revoke all write privileges, and record the listing where privileges don't exist."""
 
     text = "block writes to {table}"
 
 
 class UnblockWrites(_OnTable):
-    """Give exactly the rights back that were taken."""
+    """Grant exactly the revoked privileges."""
 
-    text = "let writers in to {table}"
+    text = "unblock writes to {table}"
 
 
 class CheckFence(_OnTable):
     """Compare the table's files with those at the block; a change is copied or pauses the job."""
 
-    text = "make sure that nobody wrote to {table} since the block"
+    text = "check that {table} wasn't written to since the block"
 
 
 class RecordFiles(_OnTable):
@@ -111,71 +110,70 @@ class RecordFiles(_OnTable):
 
 @dataclass(frozen=True)
 class CheckLate(_OnCopy):
-    """Look for files that came into the Hive copy's directories since the switch.
+    """List files that were written to the Hive copy's directories after the switch.
 
     Attributes:
-        decide: Whether a file that may be of a write in progress is an error; if not, it's left to the next
-            look.
+        decide: Whether a file that may be of a write in progress is an error; if not, the next check decides.
     """
 
     decide: bool = True
-    text = "look for files that came into the directories of {hive} since the switch"
+    text = "list late files in the directories of {hive}"
 
 
 class MakeExternal(_OnTable):
-    """Let a managed table keep its directory when it is renamed."""
+    """Make a managed table external, so that a rename keeps its directory."""
 
-    text = "make {table} external, so that a new name moves no file"
+    text = "make {table} external, so that a rename moves no file"
 
 
 class MakeManaged(_OnTable):
-    """Make a table managed again, if it was."""
+    """Make a table managed again, if it was managed."""
 
-    text = "make {table} managed again, if it was"
+    text = "make {table} managed again, if it was managed"
 
 
 @dataclass(frozen=True)
 class MakeTarget:
-    """Make the copy over the same data files; none is rewritten."""
+    """Create the copy over the same data files, without rewriting them."""
 
     source: TableName
     target: TableName
     format: TargetFormat
 
     def __str__(self) -> str:
-        return f"make {self.target} as {self.format.value.capitalize()} over the files of {self.source}"
+        return f"create {self.target} as {self.format.value.capitalize()} over the files of {self.source}"
 
 
 class CopyDefinition(_FromTo):
-    """Carry over comments, properties, owner, grants and tags."""
+    """Copy comments, properties, owner, grants and tags."""
 
-    text = "carry the definition of {source} over to {target}"
+    text = "copy the definition of {source} to {target}"
 
 
 class CopyAccess(_FromTo):
-    """Carry over the owner, the grants and the tags, with what people changed of them since the switch."""
+    """Copy the owner, the grants and the tags, with their changes since the switch."""
 
-    text = "carry the owner, grants and tags of {source} over to {target}"
+    text = "copy the owner, grants and tags of {source} to {target}"
 
 
 class Verify(_FromTo):
-    """Demand that both hold the same rows."""
+    """Check that both tables have the same rows."""
 
     text = "compare the rows of {source} and {target}"
 
 
 @dataclass(frozen=True)
 class VerifyShadow(_Described):
-    """Demand that the Hive copy holds the rows that the target had at the watermark."""
+    """Check that the Hive copy has the rows that the target had at the watermark."""
 
     target: TableName
     hive: TableName
-    text = "compare the rows of {hive} with those of {target} that were copied"
+    text = "compare the rows of {hive} with the copied rows of {target}"
 
 
 @dataclass(frozen=True)
 class Rename(_Described):
-    """Give a table another name."""
+    """Rename a table."""
 
     table: TableName
     to: TableName
@@ -183,69 +181,69 @@ class Rename(_Described):
 
 
 class MakeView(_FromTo):
-    """Let a table's old name show the new table, which is in another schema or catalog."""
+    """Create a view with the table's old name over the new table in another schema or catalog."""
 
-    text = "let {source} be a view of {target}"
+    text = "create {source} as a view of {target}"
 
 
 class CheckView(_FromTo):
-    """Demand that a table's old name is the view of the new one still, so that it can be dropped."""
+    """Check that the table's old name is still the view of the new table, so that it can be dropped."""
 
-    text = "make sure that {source} is a view of {target}"
+    text = "check that {source} is a view of {target}"
 
 
 class DropView(_FromTo):
-    """Free a table's old name of the view of the new one."""
+    """Drop the view that has the table's old name."""
 
     text = "drop the view {source} of {target}"
 
 
 class WriteCheckpoint(_OnTable):
-    """Write a checkpoint of a Delta table of many files, which nobody waits for by now."""
+    """Write a checkpoint of a Delta table with many files, after the block."""
 
     text = "write a checkpoint of {table}, if its log is long"
 
 
 class CheckViews(_OnTable):
-    """Demand that the views above a table still read."""
+    """Check that the views over a table can still be read."""
 
-    text = "read the views above {table}"
+    text = "read the views over {table}"
 
 
 class Shadow(_OnCopy):
-    """Bring the Hive copy in step with the target."""
+    """Copy the changes of the target to the Hive copy."""
 
-    text = "copy what changed in {target} to {hive}"
+    text = "copy the changes of {target} to {hive}"
 
 
 class ShadowWritten(_OnCopy):
-    """Bring the Hive copy in step with the target, if anybody wrote to that since it was made."""
+    """Copy the changes of the target to the Hive copy, if the target was written to."""
 
-    text = "copy what was written to {target}, if anything was, to {hive}"
+    text = "copy the changes of {target}, if it was written to, to {hive}"
 
 
 @dataclass(frozen=True)
 class CheckSuspended(_Described):
-    """Demand that the Hive table reads no file of a shadow run that was suspended."""
+    """Check that the Hive table reads no file of a suspended shadow run."""
 
     hive: TableName
-    text = "look for rows in {hive} that a suspended shadow run wrote twice"
+    text = "check {hive} for rows that a suspended shadow run wrote twice"
 
 
 @dataclass(frozen=True)
 class RemoveRewritten(_Described):
-    """Remove the files of a dropped copy whose rows were rewritten, unless somebody reads some there."""
+    """Remove the files of a dropped, rewritten copy, unless another table reads them."""
 
     target: TableName
     hive: TableName
     folder: str
-    text = "remove {folder}, which was written for {target}"
+    text = "remove {folder}, the files of {target}"
 
 
 class RestoreEntry(_OnCopy):
-    """Enter a dropped Delta table in the catalog again, if its log is left."""
+    """Create the catalog entry of a dropped Delta table again, if its log exists."""
 
-    text = "restore {target} from its Delta log, if that is left"
+    text = "restore {target} from its Delta log, if the log exists"
 
 
 class RestoreHiveCopy(_OnCopy):
@@ -273,21 +271,21 @@ class WarnOfSharedFiles(_FromTo):
 
 
 class RestoreComment(_OnTable):
-    """Give a Hive table the comment that it had before the warning."""
+    """Restore the comment that a Hive table had before the warning."""
 
     text = "restore the comment of {table}"
 
 
 class DropCopy(_OnCopy):
-    """Drop the target, if it was made of the Hive table; files that this reads stay."""
+    """Drop the target, if the migration created it; files that the Hive table reads stay."""
 
     text = "drop {target}, and keep the files that Hive reads"
 
 
 class AllowLogCleaning(_OnTable):
-    """Let a Delta table forget old commits, which say what a copy holds as long as it's rewritten."""
+    """Let Delta clean old commits, which record the contents of a copy during the rewrite."""
 
-    text = "let {table} forget old commits, as any other table does"
+    text = "let Delta clean old commits of {table}"
 
 
 class NoteLeftovers(_OnCopy):

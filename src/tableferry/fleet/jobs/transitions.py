@@ -1,10 +1,10 @@
-"""Every transition, forward and back, as a table.
+"""All transitions of a job, forward and back, as tables.
 
     Undefined ─ preprocess ─> Ready ─> WritesBlocked ─> IcebergReady ─> IcebergPrimary ─> WritesUnblocked
                                                                          (probation) ─> HiveDropped
     back:  WritesUnblocked ─> WritesBlocked ─> SyncHive ─> HivePrimary ─> WritesUnblocked ─> IcebergDropped
 
-A pair of states names one transition alone: what a crashed worker was about to do is in the row.
+A pair of states has one transition, so the row of a job shows the transition of a crashed worker.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from tableferry.fleet.jobs.job import State
 
 
 class Action(Enum):
-    """What a transition does to the tables; ``plan`` turns it into steps."""
+    """The action of a transition; ``plan`` expands it into steps."""
 
     BLOCK = "block writes to the Hive table"
-    COPY = "make the copy over the same data files"
-    SWITCH = "verify, and swap the names"
-    UNBLOCK = "let writers in"
-    ARCHIVE = "verify, and archive the Hive table"
+    COPY = "create the copy over the same data files"
+    SWITCH = "compare the rows, and swap the names"
+    UNBLOCK = "unblock writes"
+    ARCHIVE = "compare the rows, and archive the Hive table"
     BLOCK_COPY = "block writes to the copy"
-    SYNC = "bring the Hive table up to date"
+    SYNC = "copy the last changes to the Hive table"
     SWITCH_BACK = "swap the names back"
-    UNBLOCK_HIVE = "let writers in to the Hive table"
+    UNBLOCK_HIVE = "unblock writes to the Hive table"
     DROP_COPY = "drop the copy"
 
 
 class Transition(NamedTuple):
-    """What a pair of states leads to.
+    """A transition from a pair of states.
 
     Attributes:
-        then: The desired state when it's done; the one reached if the job rests there.
+        then: The desired state after it; the same as the new state if the job rests there.
     """
 
     action: Action
@@ -58,7 +58,7 @@ BACK: Mapping[tuple[State, State], Transition] = {
     # From the archive.
     (State.HIVE_DROPPED, State.WRITES_BLOCKED): Transition(Action.BLOCK_COPY, State.SYNC_HIVE),
     (State.WRITES_BLOCKED, State.SYNC_HIVE): Transition(Action.SYNC, State.HIVE_PRIMARY),
-    # Switched, and writers not yet let in.
+    # Switched, and writes are still blocked.
     (State.ICEBERG_PRIMARY, State.SYNC_HIVE): Transition(Action.SYNC, State.HIVE_PRIMARY),
     (State.SYNC_HIVE, State.HIVE_PRIMARY): Transition(Action.SWITCH_BACK, State.WRITES_UNBLOCKED),
     # Paused before the switch, or halfway through it.
@@ -77,4 +77,4 @@ REVERT_TO: Mapping[State, State] = {
     State.WRITES_UNBLOCKED: State.WRITES_BLOCKED,
     State.HIVE_DROPPED: State.WRITES_BLOCKED,
 }
-"""Where a revert begins from each state that has anything to revert."""
+"""The first state of a revert, by the state that it starts from."""

@@ -75,7 +75,7 @@ def drop_copy(
             if _is_made_of(warehouse, source, copy, entry, form, is_noted=watermark is not None)
         }
         for other in existing.keys() - copies:
-            words = existing[other].kind.words
+            words = existing[other].kind.description
             _log.warning("%s is %s that wasn't made of %s, and stays as it is", other, words, source)
         if form is TargetFormat.ICEBERG:
             _drop_iceberg(warehouse, name, copies, expected)

@@ -215,7 +215,7 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
         return False
     if is_over(warehouse, table, target):
         return True
-    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
+    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
 
 
 def _is_current(

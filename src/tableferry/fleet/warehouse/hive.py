@@ -95,7 +95,7 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     if table is None:
         raise TableError("TABLE_NOT_FOUND", table=name)
     if table.kind is not Kind.HIVE:
-        raise Refused("NOT_A_HIVE_TABLE", table=name, kind=table.kind.words)
+        raise Refused("NOT_A_HIVE_TABLE", table=name, kind=table.kind.description)
     return table
 
 

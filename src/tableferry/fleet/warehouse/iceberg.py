@@ -200,7 +200,7 @@ def _properties_of_copy(
     properties = properties_of(warehouse, target) if kind is Kind.ICEBERG else {}
     if properties.get(SOURCE) == table.name.key:
         return properties
-    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.words, source=table.name)
+    raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
 
 
 def _add_files(warehouse: Warehouse, source: TableName, target: TableName) -> None:

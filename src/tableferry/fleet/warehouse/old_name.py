@@ -65,7 +65,7 @@ def _demand_ours(warehouse: Warehouse, name: TableName, target: TableName) -> No
     texts = {f"SELECT * FROM {table.sql}" for table in (target, warehouse.iceberg(target))}
     kind = kinds(warehouse, (name,))[name]
     if kind is not Kind.VIEW or describe(warehouse.spark, name).get("view_text") not in texts:
-        raise Refused("OLD_NAME_TAKEN", name=name, kind=kind.words, target=target)
+        raise Refused("OLD_NAME_TAKEN", name=name, kind=kind.description, target=target)
 
 
 def _text(warehouse: Warehouse, target: TableName) -> str:

@@ -94,7 +94,7 @@ def opened(warehouse: Warehouse, table: HiveTable, name: TableName, form: Target
     if kind is not None:
         properties = _properties(warehouse, name, kind)
         if properties.get(SOURCE) != table.name.key:
-            raise Refused("COPY_NAME_TAKEN", table=name, kind=kind.words, source=table.name)
+            raise Refused("COPY_NAME_TAKEN", table=name, kind=kind.description, source=table.name)
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
         dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
