@@ -607,7 +607,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
             "[QUEUE_FOLDER_NOT_CREATABLE] The folder of fleet.yml/a/f.db ",
         ),
         (
-            ["communicate", "--dry-run", "--letters", "fleet.yml"],
+            ["communicate", "--dry-run", "--folder", "fleet.yml"],
             "[NOTIFICATION_FOLDER_NOT_CREATABLE] fleet.yml can't be created (File exists).",
         ),
     ],

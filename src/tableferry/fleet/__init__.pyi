@@ -14,6 +14,9 @@ from .modes.preprocessor import preprocess as preprocess
 from .modes.reverter import revert as revert
 from .modes.shadower import shadow as shadow
 from .modes.worker import Worker as Worker
+from .notifications.readers import TableReader as TableReader
+from .notifications.readers import list_readers as list_readers
+from .notifications.readers import without_reader as without_reader
 from .operations.history import events_of as events_of
 from .operations.history import notifications_of as notifications_of
 from .operations.registration import Named as Named
@@ -33,9 +36,6 @@ from .operations.wave_commands import waves_by_name as waves_by_name
 from .queue import selections as selections
 from .queue.opening import open_store as open_store
 from .queue.records import NewJob as NewJob
-from .readers import TableReader as TableReader
-from .readers import list_readers as list_readers
-from .readers import without_reader as without_reader
 from .reports.page import page as page
 from .reports.preflight import causes as causes
 from .reports.preflight import preflight_csv as preflight_csv

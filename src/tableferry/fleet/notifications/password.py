@@ -1,4 +1,4 @@
-"""Where the mail server's password is: in the settings, the environment, or a secret of the workspace."""
+"""Read the mail server's password: from the settings, the environment, or a secret of the workspace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PASSWORD_VARIABLE = "TABLEFERRY_FLEET_MAIL_PASSWORD"
 
 
 def with_password(mail: MailSettings) -> MailSettings:
-    """Return the settings with the password in them, if anybody is to log in.
+    """Return the settings with the password, if they have a user.
 
     Raises:
         InputError: The password is missing.

@@ -1,4 +1,4 @@
-"""Who reads the tables of a queue, and whom the mail server refused."""
+"""The readers who are notified, and the mail server's refusals of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.record import RefusedRecipients
-from tableferry.fleet.mail.addresses import address
+from tableferry.fleet.notifications.addresses import address
 from tableferry.spark.tables import TableName
 
 
@@ -17,7 +17,7 @@ class TableReader:
     """A reader of some tables.
 
     Attributes:
-        name: The reader, as the jobs have it: a mail address or a user's name.
+        name: The reader, as the jobs have it: an e-mail address or a user's name.
         tables: The tables that the reader reads, by name.
         refused: The mail server's refusal of this address; empty without one.
     """
@@ -41,7 +41,7 @@ def list_readers(jobs: Iterable[Job], domain: str = "") -> list[TableReader]:
             tables[name].append(job.name)
         refused |= refused_recipients(job)[1]
     return [
-        TableReader(name, tuple(sorted(read)), refused.get(_address(name, domain), ""))
+        TableReader(name, tuple(sorted(read)), refused.get(_address_or_name(name, domain), ""))
         for name, read in sorted(tables.items())
     ]
 
@@ -54,8 +54,8 @@ def without_reader(job: Job, name: str, domain: str = "") -> Job:
         name: The reader's name or address.
         domain: The setting `MailSettings.domain`, which completes names to addresses.
     """
-    dropped = _address(name, domain)
-    left = tuple(reader for reader in job.downstream_users if _address(reader, domain) != dropped)
+    dropped = _address_or_name(name, domain)
+    left = tuple(reader for reader in job.downstream_users if _address_or_name(reader, domain) != dropped)
     if left == job.downstream_users:
         return job
     level, refused = refused_recipients(job)
@@ -63,8 +63,8 @@ def without_reader(job: Job, name: str, domain: str = "") -> Job:
     return with_refused(replace(job, downstream_users=left), level, others)
 
 
-def _address(name: str, domain: str) -> str:
-    """Return a reader's address, or the name if there is none, in lower case."""
+def _address_or_name(name: str, domain: str) -> str:
+    """Return a reader's address, or the name in lower case if it has no address."""
     try:
         return address(name, domain)
     except ValueError:
@@ -72,15 +72,15 @@ def _address(name: str, domain: str) -> str:
 
 
 def refused_recipients(job: Job) -> tuple[int, Mapping[str, str]]:
-    """Return the level of the last refused notification, and the server's words by recipient.
+    """Return the level of the last refused notification, and the server's replies by recipient.
 
-    The recipients are those of that level; the level is 0 if there was no refusal.
+    The recipients are those of that level; the level is 0 without a refusal.
     """
     recorded = job.record.refused_recipients
     return (recorded["level"], recorded["recipients"]) if recorded else (0, {})
 
 
 def with_refused(job: Job, level: int, refused: Mapping[str, str]) -> Job:
-    """Return the job with these refusals of a notification recorded, and no others."""
+    """Return the job with these refusals recorded, and no others."""
     recorded = RefusedRecipients(level=level, recipients=dict(sorted(refused.items())))
     return job.with_record(refused_recipients=recorded if refused else None)
