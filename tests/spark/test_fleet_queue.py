@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ from tests.mail_server import MailServer
 from tests.spark.tables import schema_folder, tables_in
 
 from tableferry.errors import ServiceError
-from tableferry.fleet.jobs.job import State
+from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.modes.communicator import CommunicateReport, communicate
 from tableferry.fleet.queue.changes import Change, ClaimLost
 from tableferry.fleet.queue.delta import DeltaStore
@@ -245,17 +245,22 @@ class Killed(Exception):
     """The end of a process between two statements."""
 
 
+def run_statements(spark: SparkSession, schema: str, statements: Iterable[str]) -> None:
+    """Run statements that name their tables without a schema."""
+    spark.sql(f"USE {schema}")
+    try:
+        for statement in statements:
+            spark.sql(statement)
+    finally:
+        spark.sql("USE default")
+
+
 def write_older_queue(spark: SparkSession, schema: str) -> None:
     """Write the queue of the version that had a table of archived jobs.
 
     Its first job is in both tables, because a process ended while it archived the job.
     """
-    spark.sql(f"USE {schema}")
-    try:
-        for statement in old_queue.DELTA_STATEMENTS:
-            spark.sql(statement)
-    finally:
-        spark.sql("USE default")
+    run_statements(spark, schema, old_queue.DELTA_STATEMENTS)
     queued = old_queue.stored_jobs("jobs")
     archived = [*old_queue.stored_jobs("jobs_archive"), replace(queued[0], archived_at=NOW)]
     put(spark, schema, queued, old_queue.stored_events())
@@ -309,6 +314,30 @@ def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statem
     assert len(mine) == len(old_queue.stored_jobs("jobs")) + 1
     ready = [replace(job, state=State.READY) for job in mine]
     assert len(queue.save_all(ready, NOW, release=True)) == len(mine)
+
+
+@soak.slow
+def test_queue_of_the_first_version_is_upgraded(spark: SparkSession, schema: str) -> None:
+    """It has no waves, and neither table has the columns of later versions."""
+    later = ("ALTER TABLE", "CREATE TABLE IF NOT EXISTS `waves`")
+    run_statements(spark, schema, (text for text in old_queue.DELTA_STATEMENTS if not text.startswith(later)))
+    queued, archived = (
+        Job(number, "spark_catalog", "sales", f"t{number}", created_at=NOW, last_updated_time=NOW)
+        for number in (1, 2)
+    )
+    archived = replace(archived, archived_at=NOW)
+    put(spark, schema, [queued])
+    put(spark, schema, [archived], table="jobs_archive")
+    queue = store(spark, schema)
+    with conditions.raises("QUEUE_VERSION_TOO_OLD"):
+        queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
+    queue.create()
+    queue.create()
+    assert list(queue.jobs(everything())) == [queued]
+    assert list(queue.archived(everything())) == [archived]
+    assert queue.assign([1], "w1", NOW) == 1
+    assert queue.archive(everything(), NOW) == 1
+    assert [job.wave for job in queue.archived(everything())] == ["w1", None]
 
 
 @soak.slow
