@@ -33,7 +33,7 @@ from tableferry.fleet.late_files import file_record
 from tableferry.fleet.late_files.file_record import Record, RecordedFiles
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
-from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.shadow_runs import trial
 from tableferry.fleet.warehouse import comparing, delta, existing, hive, iceberg
 from tableferry.fleet.warehouse.comparing import RowsDiffer

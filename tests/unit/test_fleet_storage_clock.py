@@ -156,7 +156,7 @@ def test_claims_are_renewed_in_a_pool_of_their_own(monkeypatch: pytest.MonkeyPat
         )
     )
     monkeypatch.setattr(delta, "in_process", lambda spark: True)
-    monkeypatch.setattr(DeltaStore, "_run", lambda *given: ran.append(pools["spark.scheduler.pool"]))
+    monkeypatch.setattr(DeltaStore, "update", lambda *given: ran.append(pools["spark.scheduler.pool"]))
     DeltaStore(session, "spark_catalog.fleet").renew([1, 2], "w", START, LEASE)
     assert ran == ["tableferry_claims"]
     assert pools == {"spark.scheduler.pool": None}

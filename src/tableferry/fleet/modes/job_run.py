@@ -27,9 +27,9 @@ from tableferry.fleet.modes.hand_change_stops import (
 )
 from tableferry.fleet.modes.performer import Stopped, WrittenSince, perform
 from tableferry.fleet.modes.results import JobReport
+from tableferry.fleet.queue.changes import ClaimLost, lost
 from tableferry.fleet.queue.selections import numbered
-from tableferry.fleet.queue.statements import lost
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared import Prepared

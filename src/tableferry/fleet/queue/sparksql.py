@@ -1,18 +1,19 @@
-"""SQLAlchemy's statements as Spark SQL reads them, and the rows that come back."""
+"""SQLAlchemy's statements in Spark SQL, and rows as their results and parameters."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ClauseElement, Table
+from sqlalchemy import Boolean, ClauseElement, Column, Integer, Table
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer, SQLCompiler
 
+from tableferry.fleet.queue.dialects import Utc
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -143,3 +144,43 @@ def _literal(value: Any) -> str:
             return _literal(json.dumps(value))
         case other:
             raise TypeError(f"{type(other).__name__} can't be written into a statement")
+
+
+def in_json(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as a JSON parameter, which `source` reads: a time is a number, a value of JSON a text.
+
+    This works in any kind of session, also through Spark Connect.
+    """
+    return json.dumps([{name: _value(value) for name, value in row.items()} for row in rows])
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def source(columns: Iterable[Column[Any]], *more: str) -> str:
+    """Return the query that reads rows from the parameter ``:new``; further columns have their types."""
+    shape = ", ".join([*(f"{column.name} {_json_type(column)}" for column in columns), *more])
+    return f"SELECT inline(from_json(:new, 'ARRAY<STRUCT<{shape}>>'))"
+
+
+def _json_type(column: Column[Any]) -> str:
+    match column.type:
+        case Integer() | Utc():
+            return "BIGINT"
+        case Boolean():
+            return "BOOLEAN"
+        case _:
+            return "STRING"
+
+
+def read(columns: Iterable[Column[Any]], alias: str) -> dict[str, str]:
+    """Return the expressions that read the columns from the rows of `source`."""
+    return {
+        column.name: f"timestamp_micros({alias}.{column.name})"
+        if isinstance(column.type, Utc)
+        else f"{alias}.{column.name}"
+        for column in columns
+    }

@@ -1,4 +1,4 @@
-"""Brings a database's tables up to this version, by alembic."""
+"""Upgrades of a database's tables by alembic."""
 
 from __future__ import annotations
 

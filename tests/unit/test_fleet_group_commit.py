@@ -8,22 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tableferry.fleet.queue.grouping import Grouped
+from tableferry.fleet.queue.group_commit import GroupCommit
 
 
-def test_one_thread_alone_is_served_at_once() -> None:
+def test_single_thread_does_not_wait() -> None:
     groups: list[list[int]] = []
 
     def work(items: Sequence[int]) -> list[int]:
         groups.append(list(items))
         return [item * 10 for item in items]
 
-    grouped = Grouped(work)
+    grouped = GroupCommit(work)
     assert [grouped.do(item) for item in (1, 2, 3)] == [10, 20, 30]
     assert groups == [[1], [2], [3]]
 
 
-def test_who_comes_while_one_is_served_is_served_with_the_others() -> None:
+def test_items_that_wait_are_done_together() -> None:
     first_began, others_wait = threading.Event(), threading.Event()
     groups: list[list[int]] = []
 
@@ -34,7 +34,7 @@ def test_who_comes_while_one_is_served_is_served_with_the_others() -> None:
             assert others_wait.wait(timeout=60)
         return [item * 10 for item in items]
 
-    grouped = Grouped(work)
+    grouped = GroupCommit(work)
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(grouped.do, 0)
         assert first_began.wait(timeout=60)
@@ -47,7 +47,7 @@ def test_who_comes_while_one_is_served_is_served_with_the_others() -> None:
     assert groups == [[0], list(range(1, 8))]
 
 
-def test_what_fails_fails_for_all_that_were_done_together_and_for_nobody_else() -> None:
+def test_failure_is_raised_for_all_items_of_a_group() -> None:
     first_began, others_wait = threading.Event(), threading.Event()
 
     def work(items: Sequence[int]) -> list[int]:
@@ -58,7 +58,7 @@ def test_what_fails_fails_for_all_that_were_done_together_and_for_nobody_else() 
             raise ValueError("two")
         return list(items)
 
-    grouped = Grouped(work)
+    grouped = GroupCommit(work)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(grouped.do, 0)
         assert first_began.wait(timeout=60)
@@ -77,6 +77,6 @@ def test_many_threads_get_each_its_own() -> None:
     def work(items: Sequence[int]) -> list[int]:
         return [item + 1 for item in items]
 
-    grouped = Grouped(work)
+    grouped = GroupCommit(work)
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(grouped.do, range(2000))) == list(range(1, 2001))
