@@ -116,7 +116,7 @@ def test_archived_job_stays_archived_if_its_table_has_another_job(
     assert list(queue.store.archived(everything())) == [replace(job, revision=1, archived_at=NOW)]
 
 
-@soak.only  # Letters in Delta, and how they go out of any queue, have tests of their own.
+@soak.only  # Other tests show notifications in Delta, and their delivery from any queue.
 def test_notifications_of_a_delta_queue_are_sent_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [
