@@ -59,8 +59,6 @@ class FlowCompiler:
             self._views,
             tuple(compiled),
             compile_migration(self.spec, self._views, target, self.table_compiler.settings),
-            {"operationalMetadataEnabled": model.features.operational_metadata_enabled},
-            model.tags,
             frozenset(
                 name
                 for group in self.spec.groups

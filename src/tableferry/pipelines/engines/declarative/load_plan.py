@@ -81,8 +81,8 @@ def _list_folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str,
                     names |= {side.source.table.key: side.source.table for side in sides}
                 case _:
                     pass
-    named = [name for name in names.values() if name.path is None]
-    folders = catalog.parallel_map(
-        lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "", named
+    folders = catalog.parallel_dict(
+        lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "",
+        {key: name for key, name in names.items() if name.path is None},
     )
-    return {name.key: folder for name, folder in zip(named, folders, strict=True) if folder}
+    return {key: folder for key, folder in folders.items() if folder}

@@ -29,11 +29,7 @@ from tableferry.pipelines.engines.streaming.table_identities import TableIdentit
 from tableferry.pipelines.model.flows import CdcSettings, Expectation, HistorySource
 from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import (
-    apply_expectations,
-    count_violations,
-    list_counted_expectations,
-)
+from tableferry.pipelines.sources.rows import apply_expectations, count_violations, list_counted_expectations
 from tableferry.pipelines.state import checkpoints, run_once_flows
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task
