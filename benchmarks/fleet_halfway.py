@@ -17,7 +17,7 @@ from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.queue.rows import to_row
-from tableferry.fleet.queue.schema import events, jobs, jobs_archive
+from tableferry.fleet.queue.schema import events, jobs
 from tableferry.fleet.queue.statements import chunks
 
 TEAMS = 500
@@ -75,11 +75,12 @@ def fill(engine: Engine, count: int, now: datetime) -> int:
     """Write a fleet into an empty queue, and return the number of its events."""
     written = 0
     for some in chunks(histories(count, now), 5000):
-        archived = [{**to_row(history.job), "archived_at": now} for history in some if history.archived]
-        there = [to_row(history.job) for history in some if not history.archived]
+        rows_of_jobs = [
+            to_row(replace(history.job, archived_at=now if history.archived else None)) for history in some
+        ]
         happened = [event for history in some for event in history.happened]
         with engine.begin() as connection:
-            for table, rows in ((jobs, there), (jobs_archive, archived), (events, happened)):
+            for table, rows in ((jobs, rows_of_jobs), (events, happened)):
                 for part in chunks(rows):
                     connection.execute(insert(table), part)
         written += len(happened)

@@ -23,7 +23,7 @@ from tableferry.fleet.queue.rows import to_row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = ("jobs", "jobs_archive", "letters", "waves")
+TABLES = ("jobs", "letters", "waves")
 
 
 def url(schema: str) -> str:
@@ -49,9 +49,15 @@ def made(spark: SparkSession, schema: str) -> DeltaStore:
     return queue
 
 
-def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[Event] = ()) -> None:
+def put(
+    spark: SparkSession,
+    schema: str,
+    jobs: Sequence[Job],
+    events: Sequence[Event] = (),
+    table: str = "jobs",
+) -> None:
     """Write jobs as they are, past the store."""
-    columns = spark.table(f"{schema}.jobs").schema
+    columns = spark.table(f"{schema}.{table}").schema
     happened: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for event in events:
         states = event.state.value, event.desired_state.value
@@ -65,7 +71,7 @@ def put(spark: SparkSession, schema: str, jobs: Sequence[Job], events: Sequence[
         for job in jobs
     ]
     spark.createDataFrame([tuple(row[name] for name in columns.names) for row in rows], columns).writeTo(
-        f"{schema}.jobs"
+        f"{schema}.{table}"
     ).append()
 
 

@@ -19,13 +19,14 @@ from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import Load, Wave, WaveStatus
 from tableferry.fleet.operations.history import events_of, notifications_of
 from tableferry.fleet.queue import selections
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.schema import events, metadata
 from tableferry.fleet.queue.selections import Selection, everything, longest_ago, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.spark.tables import TableName
 
 NOW = datetime(2026, 3, 1, 9, 30, 15, 123457, tzinfo=UTC)
@@ -85,13 +86,13 @@ def started(store: Store, name: str, **limits: Any) -> Wave:
 # Adding.
 
 
-def test_a_new_job_has_the_published_defaults(queue: Queue) -> None:
+def test_new_job_has_published_defaults(queue: Queue) -> None:
     assert queue.store.add([NewJob(name("orders"))], NOW) == 1
     [job] = queue.store.jobs(everything())
     assert job == Job(job.task_id, "spark_catalog", "sales", "orders", created_at=NOW, last_updated_time=NOW)
 
 
-def test_what_is_said_of_a_new_job_is_kept(queue: Queue) -> None:
+def test_new_job_keeps_its_settings(queue: Queue) -> None:
     wished = NewJob(name("orders"), TargetFormat.DELTA, 3, 30, ("a@x.org", "ü@x.org"), ("b@x.org",))
     queue.store.add([wished], NOW)
     [job] = queue.store.jobs(everything())
@@ -99,7 +100,7 @@ def test_what_is_said_of_a_new_job_is_kept(queue: Queue) -> None:
     assert (job.tbl_owners, job.downstream_users) == (("a@x.org", "ü@x.org"), ("b@x.org",))
 
 
-def test_a_table_has_one_job_however_often_it_is_added(queue: Queue) -> None:
+def test_table_that_is_added_repeatedly_has_one_job(queue: Queue) -> None:
     first = [
         NewJob(name("orders")),
         NewJob(TableName(("spark_catalog", "Sales", "ORDERS"))),
@@ -111,7 +112,7 @@ def test_a_table_has_one_job_however_often_it_is_added(queue: Queue) -> None:
     assert queue.store.add([], NOW) == 0
 
 
-def test_names_are_taken_as_they_are(queue: Queue) -> None:
+def test_names_with_special_characters_are_stored_unchanged(queue: Queue) -> None:
     odd = [
         "it's",
         'a "b"',
@@ -135,7 +136,7 @@ def test_names_are_taken_as_they_are(queue: Queue) -> None:
         assert [job.tbl_name for job in queue.store.jobs(named([name(table)]))] == [table]
 
 
-def test_a_name_without_its_catalog_is_refused(queue: Queue) -> None:
+def test_name_without_catalog_or_too_long_is_refused(queue: Queue) -> None:
     with conditions.raises("JOB_NAME_INCOMPLETE", table="sales.orders"):
         queue.store.add([NewJob(TableName(("sales", "orders")))], NOW)
     with conditions.raises("TABLE_NAME_PART_TOO_LONG", longest=255):
@@ -146,7 +147,7 @@ def test_a_name_without_its_catalog_is_refused(queue: Queue) -> None:
 # Reading.
 
 
-def test_jobs_come_by_their_number_and_no_more_than_asked_for(queue: Queue) -> None:
+def test_jobs_are_ordered_by_number_and_limited(queue: Queue) -> None:
     all_of_them = numbers(queue.add("c", "a", "b"))
     assert all_of_them == sorted(set(all_of_them))
     assert numbers(queue.store.jobs(everything(), limit=2)) == all_of_them[:2]
@@ -154,13 +155,13 @@ def test_jobs_come_by_their_number_and_no_more_than_asked_for(queue: Queue) -> N
     assert queue.store.jobs(numbered([])) == [] == list(queue.store.jobs(named([])))
 
 
-def test_many_names_can_be_asked_for_at_once(queue: Queue) -> None:
+def test_jobs_of_thousands_of_names_are_found(queue: Queue) -> None:
     queue.add("a", "b")
     asked = [*(name(f"t{number}") for number in range(3000)), name("b")]
     assert [job.tbl_name for job in queue.store.jobs(named(asked))] == ["b"]
 
 
-def test_jobs_are_counted_by_any_of_their_columns(queue: Queue) -> None:
+def test_jobs_are_counted_by_columns(queue: Queue) -> None:
     first, second, third = queue.add("a", "b", "c")
     queue.store.edit(first.paused(PauseReason.NAME_TAKEN, "sales.a: taken"), NOW + HOUR)
     queue.store.edit(second.paused(PauseReason.NAME_TAKEN), NOW + 2 * HOUR)
@@ -186,7 +187,7 @@ def test_jobs_are_counted_by_any_of_their_columns(queue: Queue) -> None:
     assert queue.store.counts(named([name("z")]), ["state"]) == []
 
 
-def test_the_jobs_that_were_changed_longest_ago_are_found(queue: Queue) -> None:
+def test_jobs_changed_longest_ago_are_found(queue: Queue) -> None:
     first, second, third, _ = queue.add("a", "b", "c", "d")
     for job, hours in ((first, 2), (second, 1), (third, 2)):
         queue.store.edit(replace(job, data_category="changed"), NOW + hours * HOUR)
@@ -202,7 +203,7 @@ def test_the_jobs_that_were_changed_longest_ago_are_found(queue: Queue) -> None:
 # Claiming and saving.
 
 
-def test_a_claimed_job_is_nobody_elses(queue: Queue) -> None:
+def test_claimed_job_is_claimed_by_no_other_worker(queue: Queue) -> None:
     added = queue.add("a", "b", "c", "d")
     first = queue.claim("w1", limit=2)
     assert numbers(first) == numbers(added)[:2]
@@ -215,7 +216,7 @@ def test_a_claimed_job_is_nobody_elses(queue: Queue) -> None:
     assert list(queue.claim("w3", limit=0)) == []
 
 
-def test_a_lapsed_claim_is_taken_over_and_its_first_holder_told(queue: Queue) -> None:
+def test_lapsed_claim_is_taken_over_and_its_worker_cannot_save(queue: Queue) -> None:
     queue.add("a")
     [mine] = queue.claim("w1")
     assert list(queue.claim("w2", NOW + HOUR - TICK)) == []
@@ -226,7 +227,7 @@ def test_a_lapsed_claim_is_taken_over_and_its_first_holder_told(queue: Queue) ->
     assert queue.store.events() == []
 
 
-def test_a_lapsed_claim_that_nobody_took_still_saves(queue: Queue) -> None:
+def test_lapsed_claim_without_another_worker_still_saves(queue: Queue) -> None:
     queue.add("a")
     [mine] = queue.claim("w1")
     saved = queue.store.save(replace(mine, state=State.READY), NOW + 2 * HOUR, lease=HOUR)
@@ -234,7 +235,7 @@ def test_a_lapsed_claim_that_nobody_took_still_saves(queue: Queue) -> None:
     assert list(queue.store.jobs(everything())) == [saved]
 
 
-def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
+def test_saved_job_is_read_with_all_fields(queue: Queue) -> None:
     queue.add("a")
     [job] = queue.claim()
     full = replace(
@@ -281,13 +282,13 @@ def test_everything_of_a_job_comes_back_as_it_was_saved(queue: Queue) -> None:
     assert list(queue.store.jobs(everything())) == [kept]
 
 
-def test_a_job_that_nobody_claimed_cant_be_saved(queue: Queue) -> None:
+def test_unclaimed_job_cannot_be_saved(queue: Queue) -> None:
     [job] = queue.add("a")
     with pytest.raises(ClaimLost):
         queue.store.save(job, NOW)
 
 
-def test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed(queue: Queue) -> None:
+def test_claim_holds_until_it_lapses_or_the_job_changes(queue: Queue) -> None:
     queue.add("a", "b")
     mine, other = queue.claim("w1", limit=2)
     assert queue.store.holds(mine, NOW + HOUR - TICK)
@@ -307,7 +308,26 @@ def test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_r
     assert numbers(queue.claim("w3", NOW + HOUR)) == numbers([mine])
 
 
-def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> None:
+def test_renewal_after_the_read_keeps_a_job_from_being_claimed_and_archived(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.add("a")
+    [mine] = queue.claim("w1")
+    owner, update, now = queue.reopen(), queue.store.update, NOW + HOUR
+
+    def renew_first(*how: Any) -> int:
+        owner.renew([mine.task_id], "w1", now, HOUR)
+        return update(*how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.store, "update", renew_first)
+        assert queue.store.archive(everything(), now) == 0
+        now += HOUR
+        assert list(queue.claim("w2", now)) == []
+    assert list(queue.store.jobs(everything())) == [replace(mine, lease_until=now + HOUR)]
+
+
+def test_save_all_writes_jobs_except_lost_ones(queue: Queue) -> None:
     queue.add("a", "b", "c", "d")
     mine = queue.claim("w1")
     [_] = queue.store.claim(numbered([mine[1].task_id]), "w2", now=NOW + HOUR, lease=HOUR, limit=1)
@@ -325,7 +345,7 @@ def test_many_are_saved_at_once_without_those_that_were_lost(queue: Queue) -> No
     assert numbers(queue.store.save_all(lapsed, NOW + 3 * HOUR)) == numbers(written)
 
 
-def test_a_worker_prefers_its_own_share_and_then_helps(queue: Queue) -> None:
+def test_worker_claims_its_share_before_other_jobs(queue: Queue) -> None:
     added = numbers(queue.add(*(f"t{number}" for number in range(9))))
     own = [number for number in added if number % 3 == 2]
     first = queue.claim("w2", limit=len(own), share=(2, 3))
@@ -334,7 +354,7 @@ def test_a_worker_prefers_its_own_share_and_then_helps(queue: Queue) -> None:
     assert numbers(rest) == [number for number in added if number not in own]
 
 
-def test_a_run_goes_on_behind_any_number_of_jobs(queue: Queue) -> None:
+def test_run_continues_after_thousands_of_jobs(queue: Queue) -> None:
     [job] = queue.add("a")
     for done in (range(1, 70_001), [job.task_id]):
         which = selections.behind(done)
@@ -342,13 +362,13 @@ def test_a_run_goes_on_behind_any_number_of_jobs(queue: Queue) -> None:
     assert numbers(queue.claim("w1")) == [job.task_id]
 
 
-def test_the_time_is_the_store_s(queue: Queue) -> None:
+def test_store_returns_its_own_time(queue: Queue) -> None:
     now = queue.store.now()
     assert now.utcoffset() == timedelta(0)
     assert abs(now - datetime.now(UTC)) < HOUR / 2
 
 
-def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
+def test_edit_writes_a_job_without_a_claim(queue: Queue) -> None:
     [job] = queue.add("a")
     paused = queue.store.edit(job.paused(PauseReason.PAUSED_BY_USER, "wait"), NOW + TICK, by="ann")
     assert (paused.revision, paused.claimed_by) == (1, None)
@@ -377,48 +397,76 @@ def test_a_person_edits_what_no_worker_has(queue: Queue) -> None:
 # Archive, notifications, events.
 
 
-def test_jobs_go_to_the_archive_and_come_back(queue: Queue) -> None:
+def test_archived_jobs_return_to_the_queue(queue: Queue) -> None:
     first, second, third = queue.add("a", "b", "c")
     [busy] = queue.store.claim(numbered([third.task_id]), "w", now=NOW, lease=HOUR, limit=1)
     assert queue.store.archive(numbered(numbers([first, second, third])), NOW) == 2
     assert list(queue.store.jobs(everything())) == [busy]
+    first, second = (replace(job, revision=1, archived_at=NOW) for job in (first, second))
     assert list(queue.store.archived(everything())) == [first, second]
     assert list(queue.store.archived(named([name("b"), name("c")]))) == [second]
+    assert [count["jobs"] for count in queue.store.counts(everything(), ["state"])] == [1]
     # A table in the archive has its job.
     assert queue.store.add([NewJob(name("a")), NewJob(name("d"))], NOW) == 1
     [back] = queue.store.unarchive([first.task_id, 4711], NOW + HOUR)
-    assert back == replace(first, revision=1, last_updated_time=NOW + HOUR)
+    assert back == replace(first, revision=2, last_updated_time=NOW + HOUR, archived_at=None)
     assert [job.tbl_name for job in queue.store.jobs(everything())] == ["a", "c", "d"]
     assert list(queue.store.archived(everything())) == [second]
     assert list(queue.store.unarchive([first.task_id], NOW)) == []
     assert queue.store.archive(numbered([first.task_id]), NOW) == 1
-    assert list(queue.store.archived(numbered([first.task_id]))) == [back]
+    archived = replace(back, revision=3, archived_at=NOW)
+    assert list(queue.store.archived(numbered([first.task_id]))) == [archived]
 
 
-def test_a_number_is_never_given_again(queue: Queue) -> None:
+def test_archived_job_keeps_its_fields_and_is_neither_claimed_nor_changed(queue: Queue) -> None:
+    queue.add("a")
+    [claimed] = queue.claim("w1")
+    noted = JobRecord(others={"a": [1]})
+    done = replace(claimed, state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, record=noted)
+    held = queue.store.save(done, NOW, lease=HOUR)
+    lapsed = NOW + HOUR
+    assert queue.store.archive(everything(), lapsed) == 1
+    [archived] = queue.store.archived(everything())
+    assert archived == replace(held, revision=held.revision + 1, archived_at=lapsed)
+    assert archived.record == noted
+    assert list(queue.claim("w2", lapsed)) == []
+    assert queue.store.assign([held.task_id], "wave", lapsed) == 0
+    assert queue.store.archive(everything(), lapsed) == 0
+    queue.store.renew([held.task_id], "w1", lapsed, HOUR)
+    for stale in (held, archived):
+        assert not queue.store.holds(stale, NOW)
+        assert list(queue.store.save_all([stale], lapsed)) == []
+        with pytest.raises(ClaimLost):
+            queue.store.save(stale, lapsed)
+        with pytest.raises(ClaimLost):
+            queue.store.edit(stale, lapsed)
+    assert list(queue.store.archived(everything())) == [archived]
+
+
+def test_number_of_an_archived_job_is_not_reused(queue: Queue) -> None:
     *_, last = queue.add("a", "b")
     assert queue.store.archive(numbered([last.task_id]), NOW) == 1
     assert all(job.task_id > last.task_id for job in queue.add("c") if job.tbl_name == "c")
 
 
-def test_notifications_are_recorded_once_and_then_sent(queue: Queue) -> None:
-    letter = NotificationRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
+def test_notifications_are_recorded_once_and_marked_sent(queue: Queue) -> None:
+    record = NotificationRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
     other = NotificationRecord("<2@x>", 3, (), (), NOW + TICK, NOW + HOUR)
-    queue.store.record_notifications([letter, other])
-    queue.store.record_notifications([replace(letter, level=2, recorded_at=NOW + HOUR)])
+    queue.store.record_notifications([record, other])
+    queue.store.record_notifications([replace(record, level=2, recorded_at=NOW + HOUR)])
     queue.store.record_notifications([])
-    ids = [letter.message_id, other.message_id, "<3@x>"]
-    assert queue.store.notifications(ids) == {letter.message_id: letter, other.message_id: other}
-    queue.store.notifications_sent([letter.message_id, other.message_id], NOW + 2 * HOUR)
-    queue.store.notifications_sent([letter.message_id], NOW + 3 * HOUR)
-    sent = replace(letter, sent_at=NOW + 2 * HOUR)
-    assert queue.store.notifications(ids) == {letter.message_id: sent, other.message_id: other}
+    ids = [record.message_id, other.message_id, "<3@x>"]
+    assert queue.store.notifications(ids) == {record.message_id: record, other.message_id: other}
+    queue.store.notifications_sent([record.message_id, other.message_id], NOW + 2 * HOUR)
+    queue.store.notifications_sent([record.message_id], NOW + 3 * HOUR)
+    sent = replace(record, sent_at=NOW + 2 * HOUR)
+    assert queue.store.notifications(ids) == {record.message_id: sent, other.message_id: other}
     assert queue.store.notifications([]) == {}
     about = Job(2, "spark_catalog", "sales", "b", created_at=NOW, last_updated_time=NOW)
     assert notifications_of(queue.store, about) == [sent]
 
 
-def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
+def test_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
     queue.add("a")
     [job] = queue.claim("w1")
     job = queue.store.save(replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED), NOW + TICK)
@@ -436,7 +484,7 @@ def test_a_change_of_state_or_pause_makes_an_event(queue: Queue) -> None:
     assert list(queue.store.events()) == expected
 
 
-def test_a_query_is_answered_by_the_store(queue: Queue) -> None:
+def test_query_counts_events_by_day(queue: Queue) -> None:
     queue.add("a", "b")
     late = datetime(2026, 3, 1, 23, 59, 59, 999999, tzinfo=UTC)
     for number, job in enumerate(queue.claim()):
@@ -451,7 +499,7 @@ def test_a_query_is_answered_by_the_store(queue: Queue) -> None:
     ]
 
 
-def test_the_tables_are_made_once(queue: Queue) -> None:
+def test_create_keeps_existing_tables(queue: Queue) -> None:
     queue.add("a")
     other = queue.reopen()
     other.create()
@@ -487,7 +535,7 @@ def wants_preprocessing(job: Job, now: datetime) -> bool:
     )
 
 
-def wants_a_letter(job: Job, now: datetime) -> bool:
+def wants_a_notification(job: Job, now: datetime) -> bool:
     announced = job.to_be_processed and job.pair == (State.READY, State.WRITES_BLOCKED)
     return not job.migration_paused and (
         (announced and job.comm_level1_date is None and in_turn(job))
@@ -542,7 +590,7 @@ def is_elsewhere(job: Job, now: datetime) -> bool:
 
 SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
     "to_preprocess": (selections.to_preprocess, wants_preprocessing),
-    "to_notify": (lambda now: selections.to_notify(), wants_a_letter),
+    "to_notify": (lambda now: selections.to_notify(), wants_a_notification),
     "to_migrate": (selections.to_migrate, wants_migrating),
     "to_shadow": (lambda now: selections.to_shadow(), wants_shadowing),
     "archived_lately": (selections.archived_lately, wants_a_last_look),
@@ -569,7 +617,7 @@ PAIRS = sorted({*FORWARD, *BACK, *((state, state) for state in State), (State.RE
 GAPS = (0, 1, 14, 365)
 
 
-def letter_times(gap: int) -> list[datetime | None]:
+def notification_times(gap: int) -> list[datetime | None]:
     """Return times of a notification around the instant at which its gap is over."""
     due = NOW - timedelta(days=gap)
     return [None, due - TICK, due, due + TICK, due - timedelta(days=1), due + timedelta(days=1)]
@@ -592,9 +640,9 @@ def some_job(number: int, chance: random.Random) -> Job:
         desired_state=desired,
         initial_gap_days=first,
         probation_gap_days=second,
-        comm_level1_date=chance.choice(letter_times(first)),
-        comm_level2_date=chance.choice(letter_times(second)),
-        comm_level3_date=chance.choice(letter_times(0)),
+        comm_level1_date=chance.choice(notification_times(first)),
+        comm_level2_date=chance.choice(notification_times(second)),
+        comm_level3_date=chance.choice(notification_times(0)),
         close_at=chance.choice((None, NOW - TICK, NOW, NOW + TICK)),
         migration_paused=chance.random() < 0.2,
         wave=chance.choice(WAVES),
@@ -614,7 +662,7 @@ def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
         assert numbers(actual) == sorted(job.task_id for job in jobs if expected(job, NOW)), title
 
 
-def test_gaps_end_at_their_very_instant(queue: Queue) -> None:
+def test_gaps_end_at_the_exact_time(queue: Queue) -> None:
     """Every gap, one microsecond before its end, at it and after it, in both of its uses."""
     waiting = replace(some_job(0, random.Random(1)), migration_paused=False)
     announced = replace(
@@ -633,7 +681,7 @@ def test_gaps_end_at_their_very_instant(queue: Queue) -> None:
     )
     jobs: list[Job] = []
     for gap, which in product(GAPS, range(6)):
-        at = letter_times(gap)[which]
+        at = notification_times(gap)[which]
         jobs.append(replace(announced, initial_gap_days=gap, comm_level1_date=at))
         jobs.append(replace(probation, probation_gap_days=gap, comm_level2_date=at))
     jobs = [replace(job, task_id=number, tbl_name=f"t{number}") for number, job in enumerate(jobs, 1)]
@@ -643,7 +691,7 @@ def test_gaps_end_at_their_very_instant(queue: Queue) -> None:
     check_selections(queue, jobs)
 
 
-def test_selections_find_what_python_would(queue: Queue) -> None:
+def test_selections_match_python(queue: Queue) -> None:
     chance = random.Random(2026)
     jobs = [some_job(number, chance) for number in range(1, 401)]
     for title, (_, expected) in SELECTIONS.items():
@@ -654,7 +702,7 @@ def test_selections_find_what_python_would(queue: Queue) -> None:
 # Waves.
 
 
-def test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it(queue: Queue) -> None:
+def test_wave_is_stored_and_changed_by_its_reader(queue: Queue) -> None:
     store = queue.store
     assert list(store.waves()) == []
     first = store.save_wave(Wave("w-1"))
@@ -672,7 +720,7 @@ def test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it(queue: Queue) -> Non
     assert list(store.waves()) == [second, third]
 
 
-def test_jobs_that_havent_begun_are_put_into_a_wave(queue: Queue) -> None:
+def test_assign_puts_unstarted_jobs_into_a_wave(queue: Queue) -> None:
     tables = ("new", "ready", "begun", "held", "probation", "lapsed")
     new, ready, begun, held, probation, lapsed = (
         Job(number, "spark_catalog", "sales", table, created_at=NOW, last_updated_time=NOW)
@@ -699,7 +747,7 @@ def test_jobs_that_havent_begun_are_put_into_a_wave(queue: Queue) -> None:
     assert queue.store.assign([], "w1", NOW) == 0
 
 
-def test_a_job_is_added_with_its_wave_and_keeps_it_in_the_archive(queue: Queue) -> None:
+def test_job_keeps_its_wave_in_the_archive(queue: Queue) -> None:
     queue.store.add([NewJob(name("orders"), wave="w1")], NOW)
     [job] = queue.claim()
     assert job.wave == "w1"
@@ -707,12 +755,13 @@ def test_a_job_is_added_with_its_wave_and_keeps_it_in_the_archive(queue: Queue) 
     sizes: dict[str, Any] = {"table_files": 3, "table_bytes": 3 * 10**12, "begun_at": NOW}
     done = queue.store.save(replace(job, **ends, **sizes), NOW, release=True)
     assert queue.store.archive(everything(), NOW) == 1
-    assert list(queue.store.archived(everything())) == [done]
-    back = replace(done, revision=done.revision + 1)
+    archived = replace(done, revision=done.revision + 1, archived_at=NOW)
+    assert list(queue.store.archived(everything())) == [archived]
+    back = replace(done, revision=done.revision + 2)
     assert queue.store.unarchive([job.task_id], NOW) == [back]
 
 
-def test_what_waves_are_at_is_counted_as_python_would(queue: Queue) -> None:
+def test_loads_of_waves_match_python(queue: Queue) -> None:
     chance = random.Random(7)
     jobs = []
     for number in range(1, 101):

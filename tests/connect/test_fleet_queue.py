@@ -15,7 +15,7 @@ from tests.fleet_queue import (  # noqa: F401
     NOW,
     TICK,
     Queue,
-    test_everything_of_a_job_comes_back_as_it_was_saved,
+    test_saved_job_is_read_with_all_fields,
 )
 from tests.fleet_worker import LEASE, run
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 if soak.SOAKING:
     # The statements and the code that reads their results are the same as in tests/spark.
     from tests.fleet_queue import (  # noqa: F401
-        test_jobs_go_to_the_archive_and_come_back,
-        test_many_are_saved_at_once_without_those_that_were_lost,
-        test_notifications_are_recorded_once_and_then_sent,
+        test_archived_jobs_return_to_the_queue,
+        test_notifications_are_recorded_once_and_marked_sent,
+        test_save_all_writes_jobs_except_lost_ones,
     )
 
 WORKERS = soak.amount(4, 8)

@@ -13,47 +13,51 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
-from tests import conditions, soak
-from tests.fleet_delta import empty_queue, made, store
+from tests import conditions, old_queue, soak
+from tests.fleet_delta import empty_queue, made, put, store
 
 # Whatever has SQL of its own here; what Python decides is tested with the databases' stores.
 from tests.fleet_queue import (  # noqa: F401
     NOW,
     Queue,
     name,
-    test_a_claimed_job_is_nobody_elses,
-    test_a_table_has_one_job_however_often_it_is_added,
-    test_everything_of_a_job_comes_back_as_it_was_saved,
-    test_jobs_come_by_their_number_and_no_more_than_asked_for,
-    test_notifications_are_recorded_once_and_then_sent,
-    test_the_time_is_the_store_s,
+    test_claimed_job_is_claimed_by_no_other_worker,
+    test_jobs_are_ordered_by_number_and_limited,
+    test_notifications_are_recorded_once_and_marked_sent,
+    test_saved_job_is_read_with_all_fields,
+    test_store_returns_its_own_time,
+    test_table_that_is_added_repeatedly_has_one_job,
 )
 from tests.fleet_worker import LEASE
 from tests.mail_server import MailServer
-from tests.spark.tables import schema_folder
+from tests.spark.tables import schema_folder, tables_in
 
 from tableferry.errors import ServiceError
-from tableferry.fleet.jobs.job import Job, State
+from tableferry.fleet.jobs.job import State
 from tableferry.fleet.modes.communicator import CommunicateReport, communicate
+from tableferry.fleet.queue.changes import Change, ClaimLost
 from tableferry.fleet.queue.delta import DeltaStore
-from tableferry.fleet.queue.delta_tables import DeltaTables
-from tableferry.fleet.queue.records import NewJob
+from tableferry.fleet.queue.delta_tables import PROPERTY, UPGRADED, DeltaTables
+from tableferry.fleet.queue.records import Event, NewJob
 from tableferry.fleet.queue.schema import REVISION
-from tableferry.fleet.queue.selections import everything, to_preprocess
-from tableferry.fleet.queue.store import ClaimLost
+from tableferry.fleet.queue.selections import everything, numbered, to_preprocess
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
 if soak.EVERYTHING_ONCE:
     from tests.fleet_queue import (  # noqa: F401
-        test_a_claim_holds_until_it_lapses_or_the_job_changes_and_as_long_as_it_is_renewed,
-        test_a_wave_is_kept_as_it_is_and_changed_by_who_read_it,
-        test_gaps_end_at_their_very_instant,
-        test_jobs_that_havent_begun_are_put_into_a_wave,
-        test_names_are_taken_as_they_are,
-        test_selections_find_what_python_would,
-        test_what_waves_are_at_is_counted_as_python_would,
+        test_archived_job_keeps_its_fields_and_is_neither_claimed_nor_changed,
+        test_archived_jobs_return_to_the_queue,
+        test_assign_puts_unstarted_jobs_into_a_wave,
+        test_claim_holds_until_it_lapses_or_the_job_changes,
+        test_gaps_end_at_the_exact_time,
+        test_loads_of_waves_match_python,
+        test_names_with_special_characters_are_stored_unchanged,
+        test_renewal_after_the_read_keeps_a_job_from_being_claimed_and_archived,
+        test_save_all_writes_jobs_except_lost_ones,
+        test_selections_match_python,
+        test_wave_is_stored_and_changed_by_its_reader,
     )
 if soak.SOAKING:
     from tests.fleet_queue import *  # noqa: F403
@@ -77,7 +81,7 @@ def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
 
 
 @soak.slow
-def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_claim(
+def test_worker_with_a_fast_clock_takes_no_valid_claim(
     spark: SparkSession, location: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine has the clock of its disk: so the disk gets another, two hours behind all workers'."""
@@ -100,59 +104,20 @@ def test_a_worker_whose_clock_is_two_hours_ahead_of_the_storage_takes_no_fresh_c
         assert list(ahead.claim(everything(), "ahead", now=ahead.now(), lease=LEASE, limit=1)) == []
 
 
-class Crash(Exception):
-    """A worker that dies between two statements."""
-
-
-@soak.slow
-def test_a_crash_between_archive_and_queue_leaves_the_job_in_the_queue(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [job] = queue.add("a")
-
-    def crash(*how: object) -> int:
-        raise Crash
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.store, "_change", crash)
-        with pytest.raises(Crash):
-            queue.store.archive(everything(), NOW)
-    assert list(queue.store.jobs(everything())) == [job]
-    assert list(queue.store.archived(everything())) == []
-    paused = queue.store.edit(replace(job, stg_format="orc"), NOW)
-    assert queue.store.archive(everything(), NOW) == 1
-    assert list(queue.store.archived(everything())) == [paused]
-    # And when it is taken out of the archive.
-    sound = queue.store._run  # type: ignore[attr-defined]
-
-    def crash_late(text: str, *how: object) -> None:
-        if text.startswith("DELETE"):
-            raise Crash
-        sound(text, *how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(queue.store, "_run", crash_late)
-        with pytest.raises(Crash):
-            queue.store.unarchive([job.task_id], NOW)
-    [back] = queue.store.jobs(everything())
-    assert back == replace(paused, revision=2)
-    assert list(queue.store.archived(everything())) == []
-
-
-@soak.only  # The stores in tests/unit have the same statement.
-def test_an_archived_job_doesnt_come_back_beside_another_of_its_table(
+@soak.only  # Only a person who writes into the tables can make such a job.
+def test_archived_job_stays_archived_if_its_table_has_another_job(
     queue: Queue, spark: SparkSession, location: str
 ) -> None:
     [job] = queue.add("a")
     assert queue.store.archive(everything(), NOW) == 1
     queue.put([replace(job, task_id=job.task_id + 1000)])
-    with conditions.raises("ARCHIVED_TABLE_HAS_JOB", reason=re.compile("^archived jobs ")):
+    with conditions.raises("ARCHIVED_TABLE_HAS_JOB", jobs=job.task_id):
         queue.store.unarchive([job.task_id], NOW)
-    assert list(queue.store.archived(everything())) == [job]
+    assert list(queue.store.archived(everything())) == [replace(job, revision=1, archived_at=NOW)]
 
 
 @soak.only  # Letters in Delta, and how they go out of any queue, have tests of their own.
-def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
+def test_notifications_of_a_delta_queue_are_sent_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [
         NewJob(name(table), tbl_owners=(ann,), downstream_users=(ben,) if table == "a" else ())
@@ -185,7 +150,7 @@ def test_notifications_of_a_queue_in_delta_go_out_once(queue: Queue) -> None:
 
 
 @soak.only  # tests/connect shows it of processes.
-def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
+def test_threads_that_claim_concurrently_share_the_jobs(queue: Queue) -> None:
     """Delta refuses all but one of two at once: each job still goes to one worker alone."""
     workers, batch = soak.amount((2, 2), (4, 8))
     added = queue.add(*(f"t{number}" for number in range(soak.amount(6, 24))))
@@ -216,7 +181,7 @@ def test_threads_that_claim_at_once_share_the_jobs(queue: Queue) -> None:
 
 
 @soak.slow
-def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_told(queue: Queue) -> None:
+def test_saves_of_threads_are_one_commit_and_lost_jobs_are_reported(queue: Queue) -> None:
     store = cast(DeltaStore, queue.store)
     queue.add("a", "b", "c", "d")
     ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
@@ -228,20 +193,20 @@ def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_tol
         return store._spark.sql(f"DESCRIBE HISTORY {store._tables.jobs}").count()
 
     before, began, wait = commits(), threading.Event(), threading.Event()
-    together = store._saves._work
+    together = store._swaps._work
 
-    def first_waits(changes: Sequence[tuple[Job, Job]]) -> Sequence[bool]:
+    def first_waits(groups: Sequence[Sequence[Change]]) -> Sequence[Sequence[bool]]:
         began.set()
         assert wait.wait(timeout=60)
-        return together(changes)
+        return together(groups)
 
-    store._saves._work = first_waits
+    store._swaps._work = first_waits
     with ThreadPoolExecutor(5) as pool:
         saves = [pool.submit(store.save, replace(mine["d"], **ready), NOW, lease=LEASE)]
         assert began.wait(timeout=60)
         others = (mine["a"], stale, mine["c"], mine["c"])
         saves += [pool.submit(store.save, replace(job, **ready), NOW, release=True) for job in others]
-        while len(store._saves._waiting) < 4:
+        while len(store._swaps._waiting) < 4:
             threading.Event().wait(0.001)
         wait.set()
     outcomes = [type(save.exception()) for save in saves]
@@ -258,7 +223,7 @@ def test_what_threads_save_at_once_is_one_commit_and_who_has_lost_its_job_is_tol
 
 
 @soak.slow
-def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> None:
+def test_tables_are_created_by_two_processes_concurrently(spark: SparkSession, schema: str) -> None:
     errors: list[Exception] = []
 
     def make() -> None:
@@ -276,33 +241,92 @@ def test_tables_are_made_by_two_at_once(spark: SparkSession, schema: str) -> Non
     assert store(spark, schema).add([NewJob(name("a"))], NOW) == 1
 
 
-@soak.slow
-def test_a_queue_of_an_older_version_is_brought_up_to_this_one(spark: SparkSession, schema: str) -> None:
-    older = DeltaTables(TableName.parse(f"spark_catalog.{schema}"))
-    for statement in older.definitions():
-        if "`waves`" not in statement:
+class Killed(Exception):
+    """The end of a process between two statements."""
+
+
+def write_older_queue(spark: SparkSession, schema: str) -> None:
+    """Write the queue of the version that had a table of archived jobs.
+
+    Its first job is in both tables, because a process ended while it archived the job.
+    """
+    spark.sql(f"USE {schema}")
+    try:
+        for statement in old_queue.DELTA_STATEMENTS:
             spark.sql(statement)
-    micros = (NOW - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    spark.sql(
-        f"INSERT INTO {schema}.jobs (catalog_name, db_name, tbl_name, data_category, to_be_processed, "
-        "in_process, state, desired_state, initial_gap_days, probation_gap_days, migration_paused, "
-        "pause_reason, created_at, last_updated_time, target_format, revision) VALUES ('spark_catalog', "
-        "'sales', 'orders', 'UNKNOWN', false, false, 'Undefined', 'Undefined', 14, 0, false, 'None', "
-        f"timestamp_micros({micros}), timestamp_micros({micros}), 'iceberg', 0)"
-    )
+    finally:
+        spark.sql("USE default")
+    queued = old_queue.stored_jobs("jobs")
+    archived = [*old_queue.stored_jobs("jobs_archive"), replace(queued[0], archived_at=NOW)]
+    put(spark, schema, queued, old_queue.stored_events())
+    put(spark, schema, archived, old_queue.stored_events(), table="jobs_archive")
+    for wave in old_queue.rows()["waves"]:
+        names = [name for name, value in wave.items() if value is not None]
+        values = ", ".join(repr(wave[name]) for name in names)
+        spark.sql(f"INSERT INTO {schema}.waves ({', '.join(names)}) VALUES ({values})")
+
+
+def check_upgraded_queue(spark: SparkSession, schema: str) -> None:
     queue = store(spark, schema)
-    with conditions.raises("QUEUE_VERSION_TOO_OLD"):
-        queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
-    queue.create()
-    queue.create()
-    [job] = queue.jobs(everything())
-    assert job == Job(job.task_id, "spark_catalog", "sales", "orders", created_at=NOW, last_updated_time=NOW)
-    assert queue.assign([job.task_id], "w1", NOW) == 1
-    queue.archive(everything(), NOW)
-    assert [job.wave for job in queue.archived(everything())] == ["w1"]
+    old_queue.check_jobs(queue)
+    assert sorted(queue.events(), key=by_time) == sorted(old_queue.stored_events(), key=by_time)
+    assert [wave.name for wave in queue.waves()] == ["first", "later"]
+    assert "jobs_archive" not in tables_in(spark, schema)
 
 
-def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:
+def by_time(event: Event) -> tuple[datetime, int]:
+    return event.at, event.task_id
+
+
+@soak.slow
+def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statement(
+    spark: SparkSession, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_older_queue(spark, schema)
+    execute = DeltaStore._sql
+    for killed_at in (f"{PROPERTY}'", "ADD COLUMNS", "MERGE", "CREATE OR REPLACE", "DROP", f"{UPGRADED}'"):
+
+        def die(ours: DeltaStore, text: str, *how: Any, at: str = killed_at) -> Any:
+            if at in text and not text.startswith("SHOW"):
+                raise Killed
+            return execute(ours, text, *how)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaStore, "_sql", die)
+            with pytest.raises(Killed):
+                store(spark, schema).create()
+        with conditions.raises("QUEUE_VERSION_TOO_OLD"):
+            store(spark, schema).jobs(everything())
+    queue = store(spark, schema)
+    queue.create()
+    check_upgraded_queue(spark, schema)
+    before, *_ = queue.archived(everything())
+    assert queue.add([NewJob(before.name), NewJob(name("new"))], NOW) == 1
+    [back] = queue.unarchive([before.task_id], NOW)
+    expected = replace(before, archived_at=None, revision=before.revision + 1, last_updated_time=NOW)
+    assert list(queue.jobs(numbered([before.task_id]))) == [back] == [expected]
+    mine = queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=100)
+    assert len(mine) == len(old_queue.stored_jobs("jobs")) + 1
+    ready = [replace(job, state=State.READY) for job in mine]
+    assert len(queue.save_all(ready, NOW, release=True)) == len(mine)
+
+
+@soak.slow
+def test_older_queue_is_upgraded_by_two_processes_concurrently(spark: SparkSession, schema: str) -> None:
+    write_older_queue(spark, schema)
+    begin = threading.Barrier(2)
+
+    def create() -> None:
+        begin.wait()
+        store(spark, schema).create()
+
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(create) for _ in range(2)]:
+            future.result()
+    check_upgraded_queue(spark, schema)
+
+
+def test_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location: str, queue: Queue) -> None:
     queue.add("a")
     jobs = DeltaTables(TableName.parse(location)).jobs
     revision = f"ALTER TABLE {jobs} SET TBLPROPERTIES ('tableferry.queue' = '%s')"
@@ -322,7 +346,7 @@ def test_a_newer_queue_is_neither_read_nor_changed(spark: SparkSession, location
     assert job.claimed_by is None
 
 
-def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, schema: str) -> None:
+def test_tables_of_another_program_are_reported_in_one_line(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.jobs (task_id BIGINT) USING delta")
     with pytest.raises(ServiceError) as caught:
         store(spark, schema).jobs(everything())
@@ -336,14 +360,12 @@ def test_tables_that_are_no_queue_s_are_told_in_one_line(spark: SparkSession, sc
 
 
 @soak.only  # It waits for as long as another process may take.
-def test_a_queue_that_a_killed_process_left_half_made_says_what_to_do(
-    spark: SparkSession, schema: str
-) -> None:
+def test_half_created_table_of_a_killed_process_is_reported(spark: SparkSession, schema: str) -> None:
     (schema_folder(spark, schema) / "jobs" / "_delta_log" / "_staged_commits").mkdir(parents=True)
     with conditions.raises("QUEUE_TABLE_HALF_CREATED", reason=re.compile("jobs")):
         store(spark, schema).create()
 
 
-def test_a_queue_that_isnt_there_says_how_to_make_it(spark: SparkSession, schema: str) -> None:
+def test_missing_queue_is_reported(spark: SparkSession, schema: str) -> None:
     with conditions.raises("QUEUE_NOT_FOUND", queue=f"delta:spark_catalog.{schema}"):
         store(spark, schema).jobs(everything())

@@ -24,10 +24,10 @@ from tableferry.errors import Finding
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State
 from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
+from tableferry.fleet.modes.results import JobReport, ModeReport, Outcome
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.reports import JobReport, ModeReport, Outcome
 from tableferry.fleet.views.moving import ViewOptions, ViewReport
 from tableferry.spark.tables import TableName
 
@@ -607,7 +607,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
             "[QUEUE_FOLDER_NOT_CREATABLE] The folder of fleet.yml/a/f.db ",
         ),
         (
-            ["communicate", "--dry-run", "--letters", "fleet.yml"],
+            ["communicate", "--dry-run", "--folder", "fleet.yml"],
             "[NOTIFICATION_FOLDER_NOT_CREATABLE] fleet.yml can't be created (File exists).",
         ),
     ],

@@ -34,7 +34,7 @@ from tableferry.fleet.queue.selections import everything, finished, numbered, to
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.progress_properties import ROOT
 

@@ -15,7 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, insert
 from tests.fleet_queue import *  # noqa: F403
-from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, WAVES, Queue, check_selections, emptied, letter_times
+from tests.fleet_queue import (
+    GAPS,
+    NOW,
+    PAIRS,
+    TICK,
+    WAVES,
+    Queue,
+    check_selections,
+    emptied,
+    notification_times,
+)
 from tests.fleet_worker import LEASE, run
 from tests.soak import amount
 
@@ -102,8 +112,8 @@ def random_job(draw: st.DrawFn) -> Job:
         desired_state=desired,
         initial_gap_days=gap,
         probation_gap_days=probation,
-        comm_level1_date=draw(st.sampled_from(letter_times(gap)) | anywhen),
-        comm_level2_date=draw(st.sampled_from(letter_times(probation)) | anywhen),
+        comm_level1_date=draw(st.sampled_from(notification_times(gap)) | anywhen),
+        comm_level2_date=draw(st.sampled_from(notification_times(probation)) | anywhen),
         comm_level3_date=draw(st.none() | anywhen),
         wave=draw(st.sampled_from(WAVES)),
     )
@@ -111,14 +121,14 @@ def random_job(draw: st.DrawFn) -> Job:
 
 @settings(max_examples=amount(7, 33), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(random_job(), max_size=20))
-def test_any_jobs_are_selected_as_python_would(queue: Queue, drawn: list[Job]) -> None:
+def test_selections_match_python_for_random_jobs(queue: Queue, drawn: list[Job]) -> None:
     check_selections(
         queue,
         [replace(job, task_id=n, tbl_name=f"t{n}") for n, job in enumerate(drawn, 1)],
     )
 
 
-def test_a_job_is_paused_though_the_reason_quotes_a_zero_byte(queue: Queue) -> None:
+def test_job_is_paused_with_a_zero_byte_in_the_reason(queue: Queue) -> None:
     queue.add("t1")
     [job] = queue.claim()
     queue.store.save(job.paused(PauseReason.STEP_FAILED, "'a\0b' is no number"), NOW, release=True)
@@ -141,7 +151,7 @@ def test_edit_of_a_job_builds_no_statement(sqlite: str, opened: Callable[[str], 
     assert all(job.migration_paused for job in store.jobs(everything()))
 
 
-def test_workers_that_are_killed_lose_and_double_nothing(queue: Queue, url: str) -> None:
+def test_killed_workers_lose_and_repeat_no_job(queue: Queue, url: str) -> None:
     count = amount(60, 200)
     queue.add(*(f"t{number}" for number in range(count)))
     # Three die: with jobs done and jobs to do, and with a transaction open.

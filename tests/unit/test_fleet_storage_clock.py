@@ -17,6 +17,7 @@ from tests.unit import fleets
 
 from tableferry.fleet.queue import delta
 from tableferry.fleet.queue.delta import DeltaStore
+from tableferry.fleet.queue.schema import REVISION
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.storage_clock import StorageClock
 
@@ -129,7 +130,7 @@ class Session:
         if text.startswith("ALTER"):
             raise AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] there is no clock")
         if text.startswith("SHOW TBLPROPERTIES"):
-            return Answers({"key": "tableferry.queue", "value": "1"})
+            return Answers({"key": "tableferry.queue.upgraded", "value": str(int(REVISION))})
         assert text == "SELECT current_timestamp() AS timestamp"
         return Answers({"timestamp": START})
 
@@ -155,7 +156,7 @@ def test_claims_are_renewed_in_a_pool_of_their_own(monkeypatch: pytest.MonkeyPat
         )
     )
     monkeypatch.setattr(delta, "in_process", lambda spark: True)
-    monkeypatch.setattr(DeltaStore, "_run", lambda *given: ran.append(pools["spark.scheduler.pool"]))
+    monkeypatch.setattr(DeltaStore, "update", lambda *given: ran.append(pools["spark.scheduler.pool"]))
     DeltaStore(session, "spark_catalog.fleet").renew([1, 2], "w", START, LEASE)
     assert ran == ["tableferry_claims"]
     assert pools == {"spark.scheduler.pool": None}

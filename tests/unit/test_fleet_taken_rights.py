@@ -25,10 +25,11 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import left_as
 from tableferry.fleet.jobs.steps import BlockWrites, MakeView, UnblockWrites
 from tableferry.fleet.modes.job_run import JobRun
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.queue.store import ClaimLost, Store
+from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import old_name
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark.tables import TableName

@@ -31,6 +31,7 @@ from tableferry.fleet.modes import migrator as mode
 from tableferry.fleet.modes.claims import Claims
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.operations.wave_commands import pause_wave, start_wave
@@ -38,7 +39,6 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named, to_notify
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session

@@ -45,7 +45,7 @@ def test_append_only_example_is_compiled(project: ProjectFiles) -> None:
     loaded = project.load()
     (dataflow,) = loaded.dataflows
     assert (loaded.root, loaded.name, loaded.state_volume) == (str(project.root), project.root.name, "state")
-    assert (dataflow.id, dataflow.group, dataflow.file) == ("orders_append", "sales", MAIN)
+    assert (dataflow.id, dataflow.file) == ("orders_append", MAIN)
     target = TableName(("silver", "orders"))
     assert dataflow.target == Target(
         target, properties={"delta.enableChangeDataFeed": "true"}, location=f"{MAIN}: targetDetails"

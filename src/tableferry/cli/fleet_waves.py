@@ -21,7 +21,7 @@ from tableferry.cli.fleet_options import (
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
-from tableferry.fleet.status import labels
+from tableferry.fleet.reports import labels
 
 wave_app = App(
     help="Migrate tables in waves, each with separate starts, pauses and limits.", no_args_is_help=True

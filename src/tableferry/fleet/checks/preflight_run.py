@@ -12,13 +12,12 @@ from sqlalchemy import func, select
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.checks import preflight
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving
-from tableferry.fleet.queue.schema import jobs, jobs_archive
+from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import moved, numbered
-from tableferry.fleet.queue.statements import elsewhere
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
@@ -94,13 +93,10 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
 
 def _moved_last(store: Store) -> list[Job]:
     """Return the jobs whose migration began last of those that were moved, archived ones among them."""
-    found: dict[int, Job] = {}
-    for table, source in ((jobs, store.jobs), (jobs_archive, store.archived)):
-        began = func.coalesce(table.c.begun_at, table.c.created_at)
-        latest = select(table.c.task_id).where(elsewhere(moved(), table))
-        rows = store.rows(latest.order_by(began.desc(), table.c.task_id.desc()).limit(_LATEST))
-        found |= {job.task_id: job for job in source(numbered(int(task_id) for (task_id,) in rows))}
-    return sorted(found.values(), key=lambda job: job.begun_at or job.created_at)[-_LATEST:]
+    began = func.coalesce(jobs.c.begun_at, jobs.c.created_at)
+    latest = select(jobs.c.task_id).where(moved()).order_by(began.desc(), jobs.c.task_id.desc())
+    last = numbered(int(task_id) for (task_id,) in store.rows(latest.limit(_LATEST)))
+    return sorted((*store.jobs(last), *store.archived(last)), key=lambda job: job.begun_at or job.created_at)
 
 
 def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[Job]) -> float | None:

@@ -22,13 +22,13 @@ from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import first_name
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.file_record import FILES, Record
-from tableferry.fleet.warehouse import hive, iceberg
+from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.copy_locations import hive_location_of
 from tableferry.fleet.warehouse.existing import entries, is_made_of
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.progress_properties import FOLDER, sync_folder
-from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.views import above
@@ -154,7 +154,10 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     gc = None
     if form is TargetFormat.ICEBERG:
         try:
-            gc = iceberg.properties_of(warehouse, target).get(GC, "true").lower() == "true"
+            gc = (
+                asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower()
+                == "true"
+            )
         except SPARK_ERRORS as error:
             raise TableError("TABLE_NOT_DESCRIBABLE", table=target, reason=first_line(error)) from error
     folders = tuple(folder for folder in found.parents if _may_exist(warehouse, folder))

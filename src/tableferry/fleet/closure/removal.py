@@ -20,12 +20,12 @@ from tableferry.fleet.closure.leftovers import (
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
+from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.files import list_files
-from tableferry.fleet.warehouse.iceberg import properties_of
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.hive_files import list_files
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map
@@ -71,7 +71,7 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
     require_keeps_files(described(warehouse, archived))
     with explaining("TABLE_NOT_DROPPED", table=archived):
         # It is checked again right before the drop: another process may have made it own its files.
-        change_unchanged(
+        change_if_unchanged(
             warehouse,
             (archived, target),
             lambda: warehouse.spark.sql(f"DROP TABLE {archived.sql}").collect(),
@@ -135,12 +135,14 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
     """
     if archived in entries(warehouse, (archived,)):
         raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
-    if properties_of(warehouse, target).get(GC, "true").lower() != "false":
+    if asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower() != "false":
         return
     require_alone(warehouse, target, archived, found)
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
     with explaining("TABLE_NOT_CHANGED", table=target):
-        change_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,))
+        change_if_unchanged(
+            warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,)
+        )
 
 
 def _remove_appended(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:

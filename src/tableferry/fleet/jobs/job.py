@@ -159,6 +159,7 @@ class Job:
         target_schema: The schema of the new table; None for the Hive table's schema.
         old_name: The meaning of the Hive table's name after the switch; None if the new table has the name.
         rewrite: Whether its rows may be rewritten, if the new table can't keep its files.
+        archived_at: When the job was archived; None while it is in the queue.
     """
 
     task_id: int
@@ -198,6 +199,7 @@ class Job:
     target_schema: str | None = None
     old_name: OldName | None = None
     rewrite: bool | None = None
+    archived_at: datetime | None = None
 
     @property
     def is_rewritten(self) -> bool:

@@ -108,7 +108,7 @@ class JobRecord:
         last_error: The error of the last of these runs.
         closing: The remains that the close removes. From then on, a revert is impossible.
         closed: The end of the close.
-        letters: Notifications that are due or aren't sent yet.
+        letters: Notes of notifications that aren't all sent; queues of version 0.2 have this name.
         refused_recipients: Recipients that the mail server refused.
         others: Fields of another version.
     """

@@ -20,9 +20,9 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import JobRun, reported
 from tableferry.fleet.modes.performer import KEPT
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood

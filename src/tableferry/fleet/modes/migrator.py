@@ -8,9 +8,9 @@ from functools import partial
 from tableferry.fleet.jobs.job import State
 from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes.job_run import JobRun, advance, dry_run_report, reported
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.warehouse import existing
 
 

@@ -17,35 +17,38 @@ from tableferry.fleet.access.taken_rights import TakenRights
 from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.commands import command
+from tableferry.fleet.copies import (
+    comparison,
+    copy_removal,
+    delta,
+    iceberg,
+    preparation,
+    shared_files_comment,
+)
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.record import Rewrite
 from tableferry.fleet.late_files import suspended_runs
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.late_files.settlement import WrittenLate, check
-from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.shadow_runs.trial import try_shadow
 from tableferry.fleet.warehouse import (
-    comparing,
-    copy_removal,
+    copy_locations,
     definitions,
-    delta,
     existing,
     external,
-    iceberg,
     old_name,
-    preparing,
     renaming,
-    shared_files,
     versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive import layout
-from tableferry.fleet.warehouse.rewriting import copies, places, writing
 from tableferry.progress import Task, task
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableName
@@ -105,29 +108,29 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.PrepareCopy(source, target):
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", preparing.prepare(warehouse, source, target))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", preparation.prepare(warehouse, source, target))
             Record.begin(warehouse, source)
         case steps.CompareAhead(table):
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", preparing.compare_ahead(warehouse, table))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", preparation.compare_ahead(warehouse, table))
             Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = places.folder_of(layout(warehouse, hive).location, form)
+            folder = copy_locations.copies_folder(layout(warehouse, hive).location, form)
             rewritten = job.record.rewritten or Rewrite()
             if folder != rewritten.get("folder"):
-                copies.demand_empty(warehouse, folder)
+                rewritten_copy.require_empty(warehouse, folder)
             job = save(job.with_record(rewritten={**rewritten, "folder": folder}))
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", writing.write_ahead(warehouse, hive, target, form))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", writer.write_before_block(warehouse, hive, target, form))
             seconds = round(time.monotonic() - began, 1)
             job = job.with_record(rewritten={**rewritten, "folder": folder, "seconds": seconds})
         case steps.RewriteRest(target, hive, form):
-            running.update("partitions", writing.write_rest(warehouse, hive, target, form))
+            running.update("partitions", writer.write_during_block(warehouse, hive, target, form))
         case steps.VerifyRewritten(target, hive, form):
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", writing.demand_same(warehouse, hive, target, form))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", writer.require_rewritten_rows(warehouse, hive, target, form))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
@@ -173,7 +176,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 external.set_managed(warehouse, table, managed=True)
             job = job.with_record(was_managed=False)
         case steps.MakeTarget(source, target, form):
-            make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
+            make = iceberg.create_copy if form is TargetFormat.ICEBERG else delta.create_copy
             running.update("files", make(warehouse, source, target))
         case steps.CopyDefinition(source, target):
             # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
@@ -183,12 +186,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
-                running.update("rows", comparing.demand_same_as_copy(warehouse, source, target))
+                running.update("rows", comparison.require_copy_has_same_rows(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
             version = job.shadow_watermark
             try:
                 with _stopping(PauseReason.ROWS_DIFFER):
-                    rows = comparing.demand_same(warehouse, hive, target, right_version=version)
+                    rows = comparison.require_same_rows(warehouse, hive, target, right_version=version)
             except Stopped:
                 save(job.with_record(compare_all=True))
                 raise
@@ -205,7 +208,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.DropView(source, target):
             old_name.drop_view(warehouse, source, target)
         case steps.AllowLogCleaning(table):
-            copies.allow_log_cleaning(warehouse, table)
+            rewritten_copy.allow_log_cleaning(warehouse, table)
         case steps.WriteCheckpoint(table):
             delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
@@ -239,9 +242,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.WarnOfSharedFiles(hive, target):
-            shared_files.warn(warehouse, hive, target)
+            shared_files_comment.add_warning(warehouse, hive, target)
         case steps.RestoreComment(table):
-            shared_files.restore_comment(warehouse, table)
+            shared_files_comment.restore_comment(warehouse, table)
         case steps.RestoreEntry(target, hive, form):
             restoration.restore_entry(warehouse, target, hive, form)
         case steps.RestoreHiveCopy(target, hive, form):
@@ -253,10 +256,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.CheckSuspended(hive):
             suspended_runs.demand_none(warehouse, hive)
         case steps.RemoveRewritten(target, hive, folder):
-            if not copies.remove_files(warehouse, target, hive, folder, job.target_format):
+            if not rewritten_copy.remove_files(warehouse, target, hive, folder, job.target_format):
                 job = _left(job, [folder])
         case steps.DropCopy(target, hive, form):
-            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.WrittenBehind):
+            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.CopyWrittenAfterSync):
                 copy_removal.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
             job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):

@@ -15,10 +15,10 @@ from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK, REVERT_TO
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import dry_run_report, run_job
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
+from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.selections import named
-from tableferry.fleet.queue.store import ClaimLost
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.spark.tables import TableName
 
 

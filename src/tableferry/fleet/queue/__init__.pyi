@@ -1,2 +1,2 @@
 from . import selections as selections
-from .migrating import upgrade as upgrade
+from .upgrades import upgrade as upgrade

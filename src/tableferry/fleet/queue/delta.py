@@ -1,7 +1,6 @@
 """The queue in Delta tables, by SQL alone, so that it works through Spark Connect too.
 
-Delta has no transaction over two tables. So a job's events are kept in its own row, and a row that moves
-between queue and archive is in both for a moment: then the queue's counts.
+Delta has no transaction over two tables, so a job's events are kept in its own row.
 """
 
 from __future__ import annotations
@@ -10,44 +9,26 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import JSON, ClauseElement, ColumnElement, Select, and_, literal_column, select
+from sqlalchemy import JSON, Select, Table, literal_column, or_, update
 
-from tableferry.backoff import pause, retry
-from tableferry.errors import HALF_MADE, Refused, ServiceError, TableferryError, first_line, is_sparks
-from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.queue.delta_rows import among, in_json, read, source, unchanged, with_event
-from tableferry.fleet.queue.delta_tables import PROPERTY, DeltaTables
-from tableferry.fleet.queue.grouping import Grouped
-from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
-from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import REVISION, jobs, jobs_archive, notifications, waves
-from tableferry.fleet.queue.selections import Selection, may_be_assigned, numbered
-from tableferry.fleet.queue.sparksql import bound, rows
-from tableferry.fleet.queue.statements import (
-    chunks,
-    claimed,
-    counted,
-    counting,
-    differs,
-    elsewhere,
-    free,
-    held,
-    lost,
-    new_jobs,
-    read_as,
-    shares,
-    still,
-    unclaimed,
-    wave_changed,
-)
+from tableferry.backoff import retry
+from tableferry.errors import HALF_MADE, ServiceError, TableferryError, first_line, is_sparks
+from tableferry.fleet.queue.changes import Change
+from tableferry.fleet.queue.delta_tables import OLD_ARCHIVE, PROPERTY, UPGRADED, DeltaTables
+from tableferry.fleet.queue.group_commit import GroupCommit
+from tableferry.fleet.queue.rows import JOB_COLUMNS, to_row
+from tableferry.fleet.queue.schema import FIRST_COLUMNS, REVISION, jobs
+from tableferry.fleet.queue.selections import Selection
+from tableferry.fleet.queue.sparksql import bound, in_json, read, rows, source
+from tableferry.fleet.queue.statements import EVENT_COLUMNS, RECORDED
 from tableferry.fleet.queue.storage_clock import StorageClock
+from tableferry.fleet.queue.store import Store
 from tableferry.progress import task
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import TableName
@@ -59,21 +40,20 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_NAME = ("catalog_name", "db_name", "tbl_name")
-# A job's number is given by its table.
+# The table of jobs assigns the numbers.
 _WRITTEN = tuple(column for column in jobs.c if column.name != "task_id")
 _STORED = (*JOB_COLUMNS, "events")
 
-# What Delta, the catalog and the metastore say when somebody else was faster.
+# Errors of Delta, the catalog and the metastore if another process wrote first.
 _PASSING = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "ALREADY_EXISTS")
-_LOOKS = 50
 _POOL = "spark.scheduler.pool"
-# So many jobs are named in one statement.
-_MOST = 10_000
 
 
-class DeltaStore:
+class DeltaStore(Store):
     """A queue in the Delta tables of a schema."""
+
+    # A commit takes seconds.
+    rows_at_once = 10_000
 
     def __init__(self, spark: SparkSession, schema: str) -> None:
         self._spark = spark
@@ -82,50 +62,94 @@ class DeltaStore:
         self._dialect = self._tables.dialect
         self._clock = StorageClock(self._dated)
         # A commit takes seconds, however many jobs it has.
-        self._saves = Grouped(self._save_together)
-        # Whether it's known that no newer version made the queue.
+        self._swaps = GroupCommit(self._swap_together)
+        # Whether the queue was found to have this version.
         self._is_known = False
 
     def create(self) -> None:
-        """Make the tables, and a view of all events; any number may do so at once."""
+        """Create or upgrade the tables; several processes may do so concurrently."""
         with task(_log, "make the queue's tables", level=logging.DEBUG):
             try:
-                self._demand_revision()
+                self._require_older_or_same()
             except Exception as error:
-                # There is no queue yet.
+                # The queue doesn't exist yet.
                 if not is_sparks(error):
                     raise
-            self._is_known = True
             for statement in self._tables.definitions():
-                # Whoever makes the same table has put its log there, and not yet its name into the catalog.
-                retry(partial(self._run, statement), _half_made, shortest=0.2, longest=5.0, times=8)
-            for table, columns in self._tables.later_columns():
-                add = partial(self._add_columns, table, columns)
-                retry(partial(self._do, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
-            if self._do(self._revision) < int(REVISION):
-                self._run(
-                    f"ALTER TABLE {self._tables.jobs} SET TBLPROPERTIES ('{PROPERTY}' = '{int(REVISION)}')"
-                )
+                # Another process that creates the table writes its log before its catalog entry.
+                retry(partial(self._execute, statement), _half_made, shortest=0.2, longest=5.0, times=8)
+            if self._try(self._revisions)[UPGRADED] < int(REVISION):
+                self._upgrade()
+            self._is_known = True
 
-    def _add_columns(self, quoted: str, columns: Mapping[str, str]) -> None:
-        """Add the columns that a table of an older version hasn't."""
-        there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
-        missing = ", ".join(f"{name} {form}" for name, form in columns.items() if name not in there)
-        if missing:
-            self._sql(f"ALTER TABLE {quoted} ADD COLUMNS ({missing})", {}).collect()
+    def _upgrade(self) -> None:
+        """Upgrade the tables of an older version, in steps that can be repeated at any point.
+
+        The first property keeps older versions out before anything changes. The last one lets this one in.
+        """
+        self._set_revision(PROPERTY)
+        self._add_columns(self._tables.jobs)
+        self._move_archive()
+        self._execute(self._tables.view_of_events())
+        self._on_old_archive(lambda: self._execute(f"DROP TABLE IF EXISTS {self._tables.old_archive}"))
+        self._set_revision(UPGRADED)
+
+    def _set_revision(self, name: str) -> None:
+        self._execute(f"ALTER TABLE {self._tables.jobs} SET TBLPROPERTIES ('{name}' = '{int(REVISION)}')")
+
+    def _add_columns(self, quoted: str) -> None:
+        """Add the columns that a table of an older version lacks."""
+
+        def add() -> None:
+            there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
+            columns = self._tables.later_columns().items()
+            if missing := ", ".join(f"{name} {form}" for name, form in columns if name not in there):
+                self._sql(f"ALTER TABLE {quoted} ADD COLUMNS ({missing})", {}).collect()
+
+        retry(partial(self._try, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
+
+    def _move_archive(self) -> None:
+        """Copy archived jobs from the table of older versions; a job in both tables stays in the queue.
+
+        This ends when no job is left to copy, because a worker of an older version may still archive jobs.
+        """
+        old = self._tables.old_archive
+        self._on_old_archive(lambda: self._add_columns(old))
+        columns, values = ", ".join(_STORED), ", ".join(f"s.{name}" for name in _STORED)
+        move = (
+            f"MERGE INTO {self._tables.jobs} AS t USING {old} AS s ON t.task_id = s.task_id "
+            f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+        )
+        while self._on_old_archive(lambda: self._try(lambda: self._changed(move, {}))):
+            pass
+
+    def _on_old_archive(self, work: Callable[[], T]) -> T | None:
+        """Call a function; return None without an old archive, or if another process drops it meanwhile."""
+        if not self._has_old_archive():
+            return None
+        try:
+            return work()
+        except TableferryError:
+            if self._has_old_archive():
+                raise
+            return None
+
+    def _has_old_archive(self) -> bool:
+        shown = f"SHOW TABLES IN {self._schema.sql} LIKE '{OLD_ARCHIVE}'"
+        return bool(self._try(lambda: self._sql(shown, {}).collect()))
 
     def now(self) -> datetime:
         """Return the time by the storage of the queue's tables."""
         return self._clock()
 
     def _dated(self) -> datetime:
-        """Make a commit, and return when the storage says that it was written.
+        """Write a commit, and return the storage's time of it.
 
-        Without in-commit timestamps the history has the times of the log's files.
+        Without in-commit timestamps, the history contains the times of the log's files.
         """
         clock = self._tables.clock
         try:
-            # Who is refused as another one has done the same tries again. No data is written.
+            # The property differs in each commit. No data is written.
             self._run(
                 f"ALTER TABLE {clock.sql} SET TBLPROPERTIES ('tableferry.asked' = :by)", {"by": uuid4().hex}
             )
@@ -141,324 +165,156 @@ class DeltaStore:
         time: datetime = newest["timestamp"]
         return time
 
-    def add(self, added: Iterable[NewJob], now: datetime) -> int:
-        """Add those whose tables have no job yet."""
-        new = new_jobs(added, now).values()
-        if not new:
-            return 0
-        same_name = " AND ".join(f"t.{name} <=> new.{name}" for name in _NAME)
-        archive = self._tables.archive
-        missing = f"SELECT * FROM ({source(_WRITTEN)}) AS new LEFT ANTI JOIN {archive} AS t ON {same_name}"
-        values = read(_WRITTEN, "new")
+    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
+        """Return the rows of a query over the queue's tables."""
+        text, parameters = self._dialect.written(query)
+        found = self._do(lambda: rows(self._sql(text, parameters)))
+        texts = [isinstance(column.type, JSON) for column in query.selected_columns]
+        return [
+            tuple(
+                json.loads(value) if is_json and value else value
+                for value, is_json in zip(row.values(), texts, strict=True)
+            )
+            for row in found
+        ]
+
+    def insert(self, table: Table, new: Sequence[Mapping[str, Any]], key: Sequence[str]) -> int:
+        """Insert the rows whose key doesn't exist."""
+        columns = [table.c[name] for name in new[0]]
+        values = read(columns, "s")
+        same = " AND ".join(f"t.{name} <=> s.{name}" for name in key)
         return self._change(
-            f"MERGE INTO {self._tables.jobs} AS t USING ({missing}) AS new ON {same_name} "
+            f"MERGE INTO {self._tables.name(table)} AS t USING ({source(columns)}) AS s ON {same} "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})",
             {"new": in_json(new)},
         )
 
-    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
-        """Return jobs by their task_id."""
-        return _jobs(self._select(select(jobs).where(selection).order_by(jobs.c.task_id).limit(limit)))
-
-    def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Count jobs by the values of some columns."""
-        return [counted(row, by) for row in self._select(counting(selection, by))]
-
-    def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
-        """Answer a query over the queue's tables."""
-        columns = query.selected_columns
-        return [tuple(_decoded(row, columns).values()) for row in self._select(query)]
-
-    def claim(
-        self,
-        selection: Selection,
-        worker: str,
-        *,
-        now: datetime,
-        lease: timedelta,
-        limit: int,
-        share: tuple[int, int] = (0, 1),
-    ) -> Sequence[Job]:
-        """Claim jobs that nobody has, or whose claim has lapsed."""
-        if limit < 1:
-            return []
-        # The condition of others' share is false for the worker's own jobs, and so they come first.
-        _, *others = shares(share)
-        query = select(jobs).where(selection, free(now)).order_by(*others, jobs.c.task_id)
-        for attempt in range(_LOOKS):
-            candidates = sorted(_jobs(self._select(query.limit(limit))), key=lambda job: job.task_id)
-            if not candidates:
-                return []
-            changed = self._change(
-                f"UPDATE {self._tables.jobs} AS jobs SET claimed_by = :by, lease_until = :until, "
-                f"last_updated_time = :at, revision = revision + 1 WHERE {unchanged(candidates)}",
-                {"by": worker, "until": now + lease, "at": now},
-            )
-            if changed:
-                return self._written([claimed(job, worker, now, lease) for job in candidates], changed)
-            # Others were faster with every one of them.
-            pause(attempt)
-        return []
-
-    def holds(self, job: Job, now: datetime) -> bool:
-        """Say whether a claim on a job is still what it was."""
-        return bool(self.jobs(still(job, now), limit=1))
+    def update(self, table: Table, condition: Selection, values: Mapping[str, Any]) -> int:
+        """Set columns of the rows that meet a condition."""
+        return self._change(*self._dialect.written(update(table).where(condition).values(**values)))
 
     def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
-        """Let a worker's claims hold for longer."""
+        """Extend a worker's claims, without waiting for a long statement of the same cluster."""
         with _own_pool(self._spark):
-            for chunk in chunks(sorted(task_ids), _MOST):
-                self._run(
-                    f"UPDATE {self._tables.jobs} AS jobs SET lease_until = :until "
-                    f"WHERE {among(chunk)} AND claimed_by = :by",
-                    {"until": now + lease, "by": worker},
-                )
+            super().renew(task_ids, worker, now, lease)
 
-    def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
-        """Write a claimed job back, if nobody changed it since."""
-        saved = held(job, now, lease, release)
-        if not self._saves.do((job, saved)):
-            raise lost(job)
-        return saved
+    def swap(self, changes: Sequence[Change]) -> Sequence[bool]:
+        """Write each changed job whose row is still the one that was read, with the event of its change."""
+        return self._swaps.do(changes)
 
-    def save_all(
-        self, saved: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
-    ) -> Sequence[Job]:
-        """Write many back at once, and return those that were written."""
-        before = {job.task_id: job for job in saved if job.claimed_by is not None}
-        if not before:
-            return []
-        return self._save_claimed(
-            [(job, held(job, now, lease, release)) for _, job in sorted(before.items())]
-        )
-
-    def _save_together(self, changes: Sequence[tuple[Job, Job]]) -> Sequence[bool]:
-        """Write what several threads save, as it was and as it is to be, and say which are written."""
-        if len(changes) == 1:
-            [(before, after)] = changes
-            same = and_(read_as(before), jobs.c.claimed_by == before.claimed_by)
-            return [self._write(after, same, str(before.claimed_by))]
-        # Who saves a job that another one saves too has lost it.
-        first = {before.task_id: (before, after) for before, after in reversed(changes)}
-        written = {id(job) for job in self._save_claimed(list(first.values()))}
-        return [id(after) in written for _, after in changes]
-
-    def _save_claimed(self, changed: Sequence[tuple[Job, Job]]) -> Sequence[Job]:
-        """Write claimed jobs in one commit, as they were and as they are to be; return those written."""
-        after = [job for _, job in changed]
-        new = [
-            {**to_row(job), "read": before.revision, "worker": before.claimed_by} for before, job in changed
+    def _swap_together(self, groups: Sequence[Sequence[Change]]) -> Sequence[Sequence[bool]]:
+        """Write the changes of several threads in one commit; of two changes of a job, only the first."""
+        first: dict[int, Change] = {}
+        for change in chain.from_iterable(groups):
+            first.setdefault(change.after.task_id, change)
+        changes = list(first.values())
+        count = self._write(changes[0]) if len(changes) == 1 else self._write_all(changes)
+        after = [change.after for change in changes]
+        written = {job.task_id for job in (after if count == len(after) else self.find_written(after))}
+        return [
+            [change is first[change.after.task_id] and change.after.task_id in written for change in group]
+            for group in groups
         ]
-        values = read(_WRITTEN, "s")
-        changes, _ = self._dialect.written(
-            differs({name: literal_column(value) for name, value in values.items()})
-        )
-        settings = [f"jobs.{name} = {value}" for name, value in values.items()]
-        settings.append(f"jobs.events = {with_event(changes, values, 's.worker')}")
-        written = self._change(
-            f"MERGE INTO {self._tables.jobs} AS jobs "
-            f"USING ({source(jobs.c, 'read INT', 'worker STRING')}) AS s "
-            "ON jobs.task_id = s.task_id AND jobs.revision = s.read AND jobs.claimed_by = s.worker "
-            f"WHEN MATCHED THEN UPDATE SET {', '.join(settings)}",
-            {"new": in_json(new)},
-        )
-        return self._written(after, written)
 
-    def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
-        """Write an unclaimed job back, as a person does."""
-        edited = unclaimed(job, now)
-        if not self._write(edited, and_(read_as(job), free(now)), by):
-            raise lost(job)
-        return edited
-
-    def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue."""
-        columns = [*_STORED, "archived_at"]
-        moved = 0
-        for chunk in chunks(self.jobs(and_(selection, free(now))), _MOST):
-            same = unchanged(chunk)
-            self._run(
-                f"MERGE INTO {self._tables.archive} AS t "
-                f"USING (SELECT *, :at AS archived_at FROM {self._tables.jobs} WHERE {same}) AS s "
-                "ON t.task_id = s.task_id "
-                f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in columns)} "
-                f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) "
-                f"VALUES ({', '.join(f's.{name}' for name in columns)})",
-                {"at": now},
-            )
-            # One that somebody has changed meanwhile stays in the queue.
-            moved += self._change(f"DELETE FROM {self._tables.jobs} WHERE {same}")
-        return moved
-
-    def archived(self, selection: Selection) -> Sequence[Job]:
-        """Return archived jobs by their task_id."""
-        queued = select(jobs.c.task_id).where(jobs.c.task_id == jobs_archive.c.task_id).exists()
-        archived = and_(elsewhere(selection, jobs_archive), ~queued)
-        return _jobs(self._select(select(jobs_archive).where(archived).order_by(jobs_archive.c.task_id)))
-
-    def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
-        """Bring archived jobs back into the queue."""
-        numbers = sorted(set(task_ids))
-        coming = [job.task_id for job in self.archived(jobs.c.task_id.in_(numbers))] if numbers else []
-        if not coming:
-            return []
-        changed = {
-            "revision": "s.revision + 1",
-            "last_updated_time": ":at",
-            "claimed_by": "NULL",
-            "lease_until": "NULL",
-        }
-        self._run(
-            f"MERGE INTO {self._tables.jobs} AS t "
-            f"USING (SELECT * FROM {self._tables.archive} WHERE {among(coming)}) AS s "
-            f"ON {' AND '.join(f't.{name} = s.{name}' for name in _NAME)} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(_STORED)}) "
-            f"VALUES ({', '.join(changed.get(name, f's.{name}') for name in _STORED)})",
-            {"at": now},
-        )
-        back = self.jobs(jobs.c.task_id.in_(coming))
-        if len(back) < len(coming):
-            left = sorted(set(coming) - {job.task_id for job in back})
-            raise Refused(
-                "ARCHIVED_TABLE_HAS_JOB", queue=self._url, reason=f"archived jobs {', '.join(map(str, left))}"
-            )
-        self._run(f"DELETE FROM {self._tables.archive} WHERE {among(coming)}")
-        return back
-
-    def waves(self) -> Sequence[Wave]:
-        """Return all waves by their name."""
-        return [from_row(Wave, row) for row in self._select(select(waves).order_by(waves.c.name))]
-
-    def save_wave(self, wave: Wave) -> Wave:
-        """Write a wave, if nobody changed it since it was read."""
-        saved = replace(wave, revision=wave.revision + 1)
-        values = read(waves.c, "s")
-        if wave.revision:
-            settings = ", ".join(f"t.{name} = {value}" for name, value in values.items())
-            then = f"WHEN MATCHED AND t.revision = {int(wave.revision)} THEN UPDATE SET {settings}"
-        else:
-            names = ", ".join(values)
-            then = f"WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({', '.join(values.values())})"
-        written = self._change(
-            f"MERGE INTO {self._tables.waves} AS t USING ({source(waves.c)}) AS s ON t.name = s.name {then}",
-            {"new": in_json([to_row(saved)])},
-        )
-        if written != 1:
-            raise wave_changed(wave)
-        return saved
-
-    def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
-        """Put jobs that haven't begun into a wave."""
-        where, parameters = self._dialect.written(and_(may_be_assigned(wave), free(now)))
-        return sum(
-            self._change(
-                f"UPDATE {self._tables.jobs} AS jobs SET wave = :new_wave, revision = revision + 1, "
-                "claimed_by = NULL, lease_until = NULL, last_updated_time = :at "
-                f"WHERE {among(chunk)} AND {where}",
-                {**parameters, "new_wave": wave, "at": now},
-            )
-            for chunk in chunks(sorted(set(task_ids)), _MOST)
-        )
-
-    def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
-        """Remember notifications that are about to be sent."""
-        new = {record.message_id: to_row(record) for record in recorded}
-        if not new:
-            return
-        values = read(notifications.c, "s")
-        self._run(
-            f"MERGE INTO {self._tables.notifications} AS t USING ({source(notifications.c)}) AS s "
-            "ON t.message_id = s.message_id WHEN NOT MATCHED THEN "
-            f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})",
-            {"new": in_json(new.values())},
-        )
-
-    def notifications(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
-        """Return those that are remembered."""
-        records = (
-            from_row(NotificationRecord, _decoded(row, notifications.c))
-            for chunk in chunks(sorted(set(message_ids)))
-            for row in self._select(select(notifications).where(notifications.c.message_id.in_(chunk)))
-        )
-        return {record.message_id: record for record in records}
-
-    def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:
-        """Remember that a server took them."""
-        for chunk in chunks(sorted(set(message_ids))):
-            unsent, parameters = self._dialect.written(
-                and_(notifications.c.message_id.in_(chunk), notifications.c.sent_at.is_(None))
-            )
-            self._run(
-                f"UPDATE {self._tables.notifications} AS letters SET sent_at = :at WHERE {unsent}",
-                {**parameters, "at": now},
-            )
-
-    def events(self, since: datetime | None = None) -> Sequence[Event]:
-        """Return events by their time."""
-        where, parameters = ("WHERE at >= :since", {"since": since}) if since is not None else ("", {})
-        query = f"SELECT * FROM {self._tables.events} {where} ORDER BY at, task_id, event_id"
-        return [from_row(Event, row) for row in self._do(lambda: rows(self._sql(query, parameters)))]
-
-    def close(self) -> None:
-        """Leave the session to whoever gave it."""
-
-    def _written(self, after: Sequence[Job], count: int) -> Sequence[Job]:
-        """Return those that a statement has written as they are to be, of which it changed so many."""
-        if count == len(after):
-            return after
-        stored = {job.task_id: job for job in self.jobs(numbered(job.task_id for job in after))}
-        return [job for job in after if stored.get(job.task_id) == job]
-
-    def _write(self, job: Job, same: Selection, worker: str) -> bool:
-        """Write a job with the event of its change, if its row is what was read; say whether it was."""
-        row = to_row(job)
+    def _write(self, change: Change) -> int:
+        """Write one job, which takes less time alone than a merge; return how many rows were written."""
+        row = to_row(change.after)
         new = {column.name: f":new_{column.name}" for column in _WRITTEN}
-        where, parameters = self._dialect.written(same)
-        changes, compared = self._dialect.written(differs(row))
+        where, parameters = self._dialect.written(change.condition)
+        changes, compared = self._dialect.written(_differs(row))
         settings = [f"{name} = {value}" for name, value in new.items()]
-        settings.append(f"events = {with_event(changes, new, ':new_worker')}")
-        changed = self._change(
+        settings.append(f"events = {_with_event(changes, new, ':author')}")
+        return self._change(
             f"UPDATE {self._tables.jobs} AS jobs SET {', '.join(settings)} WHERE {where}",
             {
                 **parameters,
                 **compared,
                 **{f"new_{name}": value for name, value in row.items()},
-                "new_worker": worker,
+                "author": change.author,
             },
         )
-        return bool(changed)
 
-    def _select(self, statement: ClauseElement) -> list[dict[str, Any]]:
-        text, parameters = self._dialect.written(statement)
-        return self._do(lambda: rows(self._sql(text, parameters)))
+    def _write_all(self, changes: Sequence[Change]) -> int:
+        """Write several jobs in one commit, and return how many rows were written."""
+        values = read(_WRITTEN, "s")
+        differ, _ = self._dialect.written(
+            _differs({name: literal_column(value) for name, value in values.items()})
+        )
+        settings = [f"jobs.{name} = {value}" for name, value in values.items()]
+        settings.append(f"jobs.events = {_with_event(differ, values, 's.author')}")
+        new = [
+            {
+                **to_row(change.after),
+                "author": change.author,
+                "read": change.read.revision,
+                "claim": change.read.claimed_by,
+                "free_at": change.free_at,
+            }
+            for change in changes
+        ]
+        more = ("author STRING", "read INT", "claim STRING", "free_at BIGINT")
+        return self._change(
+            f"MERGE INTO {self._tables.jobs} AS jobs USING ({source(jobs.c, *more)}) AS s "
+            "ON jobs.task_id = s.task_id AND jobs.revision = s.read AND jobs.archived_at IS NULL "
+            "AND CASE WHEN s.free_at IS NULL THEN jobs.claimed_by = s.claim "
+            "ELSE jobs.claimed_by IS NULL OR jobs.lease_until <= timestamp_micros(s.free_at) END "
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(settings)}",
+            {"new": in_json(new)},
+        )
 
-    def _change(self, text: str, parameters: Mapping[str, Any] | None = None) -> int:
+    def close(self) -> None:
+        """Leave the session to the code that passed it."""
+
+    def _change(self, text: str, parameters: Mapping[str, Any]) -> int:
         """Run a statement, and return how many rows it changed."""
-        return int(self._do(lambda: self._sql(text, parameters or {}).collect()[0]["num_affected_rows"]))
+        return self._do(lambda: self._changed(text, parameters))
 
-    def _run(self, text: str, parameters: Mapping[str, Any] | None = None) -> None:
-        self._do(lambda: self._sql(text, parameters or {}).collect())
+    def _changed(self, text: str, parameters: Mapping[str, Any]) -> int:
+        return int(self._sql(text, parameters).collect()[0]["num_affected_rows"])
+
+    def _run(self, text: str, parameters: Mapping[str, Any]) -> None:
+        self._do(lambda: self._sql(text, parameters).collect())
+
+    def _execute(self, text: str) -> None:
+        """Run a statement in a queue of any version."""
+        self._try(lambda: self._sql(text, {}).collect())
 
     def _sql(self, text: str, parameters: Mapping[str, Any]) -> DataFrame:
         return self._spark.sql(bound(text, parameters))
 
-    def _revision(self) -> int:
-        """Return the newest version's number that has made the queue."""
-        [shown] = self._sql(f"SHOW TBLPROPERTIES {self._tables.jobs} ('{PROPERTY}')", {}).collect()
-        # Spark returns a sentence if there is none.
-        return int(shown["value"]) if shown["value"].isdigit() else 0
+    def _revisions(self) -> dict[str, int]:
+        """Return the revisions that the properties of the queue record; 0 for one that is missing."""
+        shown = {
+            row["key"]: row["value"]
+            for row in self._sql(f"SHOW TBLPROPERTIES {self._tables.jobs}", {}).collect()
+        }
+        return {name: int(shown.get(name, 0)) for name in (PROPERTY, UPGRADED)}
 
-    def _demand_revision(self) -> None:
+    def _require_older_or_same(self) -> dict[str, int]:
         """Refuse a queue of a newer version, whose new columns this one would ignore."""
-        if self._revision() > int(REVISION):
+        revisions = self._revisions()
+        if revisions[PROPERTY] > int(REVISION):
             raise ServiceError("QUEUE_VERSION_TOO_NEW", queue=self._url)
+        return revisions
+
+    def _require_revision(self) -> None:
+        """Refuse a queue of another version, and one whose upgrade was interrupted."""
+        if self._require_older_or_same()[UPGRADED] < int(REVISION):
+            # A table of another program fails here.
+            first = ", ".join(column.name for column in list(jobs.c)[:FIRST_COLUMNS])
+            self._sql(f"SELECT {first} FROM {self._tables.jobs} LIMIT 0", {}).collect()
+            raise ServiceError("QUEUE_VERSION_TOO_OLD", queue=self._url)
         self._is_known = True
 
     def _do(self, work: Callable[[], T]) -> T:
-        """Do a thing, again if Delta refuses it in favour of another's."""
+        """Call a function on a queue of this version, again if another process wrote first."""
+        if not self._is_known:
+            self._try(self._require_revision)
+        return self._try(work)
+
+    def _try(self, work: Callable[[], T]) -> T:
+        """Call a function, again if another process wrote first."""
         try:
-            if not self._is_known:
-                self._demand_revision()
             return retry(work, _passes, shortest=0.1, longest=20.0)
         except Exception as error:
             # Their classes depend on the kind of session.
@@ -473,9 +329,6 @@ class DeltaStore:
     def _explained(self, error: Exception) -> TableferryError:
         if "TABLE_OR_VIEW_NOT_FOUND" in str(error) or "SCHEMA_NOT_FOUND" in str(error):
             return ServiceError("QUEUE_NOT_FOUND", queue=self._url)
-        later = {name for _, columns in self._tables.later_columns() for name in columns}
-        if "UNRESOLVED_COLUMN" in str(error) and any(f"`{name}`" in first_line(error) for name in later):
-            return ServiceError("QUEUE_VERSION_TOO_OLD", queue=self._url)
         return ServiceError(
             "QUEUE_TABLE_HALF_CREATED" if _half_made(error) else "QUEUE_REQUEST_FAILED",
             queue=self._url,
@@ -485,10 +338,10 @@ class DeltaStore:
 
 @contextmanager
 def _own_pool(spark: SparkSession) -> Iterator[None]:
-    """Let this thread's statements inside a ``with`` not wait for the end of a long one of the same cluster.
+    """Run this thread's statements beside a long one of the same cluster, in a separate pool.
 
-    That takes fair scheduling (spark.scheduler.mode); else, and within a pool, the first is served first.
-    Through Spark Connect the server decides.
+    This needs fair scheduling (spark.scheduler.mode); otherwise, and within a pool, the first statement runs
+    first. Through Spark Connect the server decides.
     """
     if not in_process(spark):
         yield
@@ -514,11 +367,14 @@ def _added_meanwhile(error: Exception) -> bool:
     return "DELTA_DUPLICATE_COLUMNS_FOUND" in str(error)
 
 
-def _jobs(stored: Iterable[Mapping[str, Any]]) -> list[Job]:
-    return [from_row(Job, _decoded(row, jobs.c)) for row in stored]
+def _differs(new: Mapping[str, Any]) -> Selection:
+    """Rows whose state or pause differs from the new one; the values may be columns of the source."""
+    return or_(*(jobs.c[name] != new[name] for name in RECORDED))
 
 
-def _decoded(row: Mapping[str, Any], columns: Iterable[ColumnElement[Any]]) -> dict[str, Any]:
-    """Return a row with lists and mappings for the texts that Delta keeps of them."""
-    texts = {column.key for column in columns if isinstance(column.type, JSON)}
-    return {name: json.loads(value) if name in texts and value else value for name, value in row.items()}
+def _with_event(changed: str, new: Mapping[str, str], author: str) -> str:
+    """Return the expression of a job's events, with one more if its state or pause changes."""
+    values = ", ".join(f"'{name}', {new[column]}" for name, column in EVENT_COLUMNS.items())
+    event = f"named_struct({values}, 'worker', {author})"
+    more = f"concat(coalesce(jobs.events, array()), array({event}))"
+    return f"CASE WHEN {changed} THEN {more} ELSE jobs.events END"

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Integer, Select, case, cast, func, select
 
 from tableferry.fleet.jobs.waves import Load
-from tableferry.fleet.queue.schema import jobs, jobs_archive, waves
-from tableferry.fleet.queue.selections import Selection, failed, taken_to_move
+from tableferry.fleet.queue.schema import jobs, waves
+from tableferry.fleet.queue.selections import Selection, failed, in_queue, taken_to_move
 from tableferry.fleet.queue.store import Store
 
 _c = jobs.c
@@ -18,29 +18,20 @@ _c = jobs.c
 
 def loads(store: Store, now: datetime) -> Mapping[str, Load]:
     """Return what each wave's tables are at; a wave without any isn't among them."""
-    archived_name = jobs_archive.c.wave.label("wave")
-    archived_query = select(archived_name, func.count().label("jobs")).where(jobs_archive.c.wave.is_not(None))
-    archived = {
-        str(name): int(count)
-        for name, count in store.rows(archived_query.group_by(jobs_archive.c.wave))
-        if name is not None
-    }
     since_start = _c.last_updated_time >= waves.c.started_at
     query: Select[Any] = (
         select(
             _c.wave.label("wave"),
             func.count().label("jobs"),
-            _how_many(failed() & since_start).label("failed"),
-            _how_many(taken_to_move(now)).label("taken"),
+            _how_many(in_queue() & failed() & since_start).label("failed"),
+            _how_many(in_queue() & taken_to_move(now)).label("taken"),
         )
         .join_from(jobs, waves, _c.wave == waves.c.name)
         .group_by(_c.wave)
     )
-    queued = {
-        str(name): Load(int(tables) + archived.get(str(name), 0), int(gone), int(taken))
-        for name, tables, gone, taken in store.rows(query)
+    return {
+        str(name): Load(int(tables), int(gone), int(taken)) for name, tables, gone, taken in store.rows(query)
     }
-    return {name: Load(count) for name, count in archived.items()} | queued
 
 
 def _how_many(condition: Selection) -> ColumnElement[Any]:

@@ -1,4 +1,4 @@
-"""What the queue holds as rows, by their columns' names; lists and mappings stay as they are."""
+"""Conversion between records and rows, by their columns' names; lists and mappings stay as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB_COLUMNS = _NAMES[Job]
 
 
 def to_row(record: Job | Wave | NotificationRecord | Event) -> dict[str, Any]:
-    """Return what the columns take of a record; where a field's default is empty, what is empty is None."""
+    """Return the row of a record; if the default of a field is empty, an empty value is None."""
     # A dataclass's own dictionary is faster than asking for each field.
     row = dict(vars(record))
     for name, conversion in _CONVERSIONS[type(record)].items():
@@ -33,7 +33,7 @@ def to_row(record: Job | Wave | NotificationRecord | Event) -> dict[str, Any]:
 
 
 def from_row(record: type[T], row: Mapping[str, Any]) -> T:
-    """Return the record that a row holds; the row may have other columns too."""
+    """Return the record of a row, which may have more columns."""
     values = {name: row[name] for name in _NAMES[record]}
     for name, conversion in _CONVERSIONS[record].items():
         values[name] = conversion.to_field(values[name])
@@ -46,7 +46,7 @@ class _Conversion(NamedTuple):
 
 
 def _conversions(record: type) -> Mapping[str, _Conversion]:
-    """Return how the fields are converted whose values aren't the columns' as they are."""
+    """Return the conversions of fields whose values differ from those of the columns."""
     conversions = {}
     hints = get_type_hints(record)
     for field in fields(record):

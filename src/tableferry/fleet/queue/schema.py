@@ -40,7 +40,7 @@ from tableferry.fleet.queue.records import Event, NotificationRecord
 
 metadata = MetaData()
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest revision in migrations/versions, which a queue must have."""
 
 VERSION_TABLE = "tableferry_queue_version"
@@ -105,22 +105,11 @@ jobs = Table(
     Column("task_id", Integer, primary_key=True, autoincrement=True),
     *_columns(Job)[1:],
     UniqueConstraint("catalog_name", "db_name", "tbl_name", name="uniq_name"),
-    # The figures are counted in it alone.
-    Index("jobs_by_state", "state", "desired_state", "migration_paused", "target_format"),
+    # The figures are counted in this index alone.
+    Index("queued_jobs", "archived_at", "state", "desired_state", "migration_paused", "target_format"),
     Index("jobs_by_time", "created_at"),
-    # A number that an archived job has is never given again.
+    # As in other databases, the number of a deleted row isn't reused.
     sqlite_autoincrement=True,
-    **EXACT,
-)
-
-jobs_archive = Table(
-    "jobs_archive",
-    metadata,
-    Column("task_id", Integer, primary_key=True, autoincrement=False),
-    *_columns(Job)[1:FIRST_COLUMNS],
-    Column("archived_at", Utc, nullable=False),
-    *_columns(Job)[FIRST_COLUMNS:],
-    Index("jobs_archive_by_name", "catalog_name", "db_name", "tbl_name"),
     **EXACT,
 )
 

@@ -38,6 +38,16 @@ def everything() -> Selection:
     return true()
 
 
+def in_queue() -> Selection:
+    """The jobs that aren't archived."""
+    return _c.archived_at.is_(None)
+
+
+def in_archive() -> Selection:
+    """The archived jobs."""
+    return _c.archived_at.is_not(None)
+
+
 def any_of(selections: Iterable[Selection]) -> Selection:
     """The jobs of any of these selections."""
     return or_(false(), *selections)
@@ -93,7 +103,7 @@ def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selectio
 def longest_ago(store: Store, due: Selection, count: int) -> Selection:
     """So many of some jobs: those that were changed longest ago."""
     order = (_c.last_updated_time, _c.task_id)
-    found = store.rows(select(*order).where(due).order_by(*order).limit(count))
+    found = store.rows(select(*order).where(in_queue(), due).order_by(*order).limit(count))
     if not found:
         return true()
     time, number = found[-1]

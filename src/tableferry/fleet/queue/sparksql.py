@@ -1,18 +1,19 @@
-"""SQLAlchemy's statements as Spark SQL reads them, and the rows that come back."""
+"""SQLAlchemy's statements in Spark SQL, and rows as their results and parameters."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ClauseElement, Table
+from sqlalchemy import Boolean, ClauseElement, Column, Integer, Table
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer, SQLCompiler
 
+from tableferry.fleet.queue.dialects import Utc
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ class _Compiler(SQLCompiler):
         if schema is None:
             return str(table.name)
         return f"{TableName((*schema.parts, table.name)).sql} AS {table.name}"
+
+    def visit_table_valued_alias(self, element: Any, **how: Any) -> str:
+        """Name the column of a table-valued function."""
+        text = str(super().visit_table_valued_alias(element, **how))  # type: ignore[no-untyped-call]
+        [name] = element.c.keys()
+        return f"{text}({name})" if how.get("asfrom") else text
 
     def render_literal_value(self, value: Any, type_: Any, **how: Any) -> str:
         """Write a text as every version of Spark reads it."""
@@ -84,8 +91,9 @@ class SparkDialect(DefaultDialect):
         return str(compiled), dict(compiled.params)
 
     def readable(self, clause: ClauseElement) -> str:
-        """Return a text for people, with its values in it, in one line."""
-        return " ".join(str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True})).split())
+        """Return a text for people, with its values in it."""
+        text = str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True}))
+        return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -136,3 +144,43 @@ def _literal(value: Any) -> str:
             return _literal(json.dumps(value))
         case other:
             raise TypeError(f"{type(other).__name__} can't be written into a statement")
+
+
+def in_json(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as a JSON parameter, which `source` reads: a time is a number, a value of JSON a text.
+
+    This works in any kind of session, also through Spark Connect.
+    """
+    return json.dumps([{name: _value(value) for name, value in row.items()} for row in rows])
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
+
+def source(columns: Iterable[Column[Any]], *more: str) -> str:
+    """Return the query that reads rows from the parameter ``:new``; further columns have their types."""
+    shape = ", ".join([*(f"{column.name} {_json_type(column)}" for column in columns), *more])
+    return f"SELECT inline(from_json(:new, 'ARRAY<STRUCT<{shape}>>'))"
+
+
+def _json_type(column: Column[Any]) -> str:
+    match column.type:
+        case Integer() | Utc():
+            return "BIGINT"
+        case Boolean():
+            return "BOOLEAN"
+        case _:
+            return "STRING"
+
+
+def read(columns: Iterable[Column[Any]], alias: str) -> dict[str, str]:
+    """Return the expressions that read the columns from the rows of `source`."""
+    return {
+        column.name: f"timestamp_micros({alias}.{column.name})"
+        if isinstance(column.type, Utc)
+        else f"{alias}.{column.name}"
+        for column in columns
+    }

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Connection,
     Engine,
-    Insert,
     Select,
-    Update,
-    and_,
+    Table,
     bindparam,
     column,
-    delete,
     insert,
     inspect,
-    literal,
     select,
     table,
     text,
@@ -32,44 +25,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from tableferry.backoff import pause, retry
-from tableferry.errors import Refused, ServiceError, StateError, TableferryError
+from tableferry.backoff import retry
+from tableferry.errors import ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
-from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.jobs.record import JobRecord
-from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.queue.dialects import Utc, utc_now
-from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
-from tableferry.fleet.queue.rows import JOB_COLUMNS, from_row, to_row
-from tableferry.fleet.queue.schema import (
-    REVISION,
-    VERSION_TABLE,
-    events,
-    jobs,
-    jobs_archive,
-    notifications,
-    waves,
-)
-from tableferry.fleet.queue.selections import Selection, may_be_assigned
-from tableferry.fleet.queue.statements import (
-    EVENT_COLUMNS,
-    RECORDED,
-    changes,
-    chunks,
-    claimed,
-    counted,
-    counting,
-    differs,
-    elsewhere,
-    free,
-    held,
-    lost,
-    new_jobs,
-    shares,
-    still,
-    unclaimed,
-    wave_changed,
-)
+from tableferry.fleet.queue.changes import Change
+from tableferry.fleet.queue.dialects import utc_now
+from tableferry.fleet.queue.rows import JOB_COLUMNS, to_row
+from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, events, jobs, waves
+from tableferry.fleet.queue.selections import Selection
+from tableferry.fleet.queue.statements import RECORDED, chunks
+from tableferry.fleet.queue.store import Store
 
 T = TypeVar("T")
 
@@ -83,28 +48,35 @@ _MYSQL_LOST = (1053, 2002, 2003, 2006, 2013)
 # PostgreSQL: connection exceptions, and a server that is stopping or starting.
 _POSTGRESQL_LOST = ("08", "57P0")
 _PATIENCE_SECONDS = 60
-# More than fit into that time.
+# More than fit into this time.
 _MOST_TRIES = 1000
 
-# So many new jobs make PostgreSQL's statistics of the table worthless.
+# After n new jobs, PostgreSQL's statistics of the table are out of date.
 _MANY = 1000
 
-# How often to look again for jobs that others had locked while they claimed.
-_LOOKS = 20
+# What decides whether a change is written, and what its event needs.
+_READ = ("task_id", "revision", "claimed_by", "lease_until", "archived_at", *RECORDED)
+# Statements are built once, because building them takes most of the time of a write.
+_LOCK = select(*(jobs.c[name] for name in _READ)).order_by(jobs.c.task_id).with_for_update()
+_LOCK_SOME = _LOCK.where(jobs.c.task_id.in_(bindparam("numbers", expanding=True)))
+_LOCK_ONE = _LOCK.where(jobs.c.task_id == bindparam("number"))
+_ADD_EVENT = insert(events)
+_WRITE = update(jobs).where(jobs.c.task_id == bindparam("number"))
 
 
-class SqlStore:
+class SqlStore(Store):
     """A queue in a database."""
 
     def __init__(self, engine: Engine) -> None:
+        """Take the engine; nothing is connected yet."""
         self._engine = engine
-        # SQLite lets any number read at once.
+        # SQLite allows concurrent reads.
         self._reading = engine.execution_options(reads_only=True)
-        # Whether a queue of this version was found there.
+        # Whether the queue was found to have this version.
         self._is_found = False
 
     def create(self) -> None:
-        """Make the tables, or bring them up to this version; any number may do so at once."""
+        """Create or upgrade the tables; several processes may do so concurrently."""
         url = self._engine.url
         if self._engine.dialect.name == "sqlite" and url.database:
             try:
@@ -119,298 +91,58 @@ class SqlStore:
         """Return the database's time."""
         return self._do(self._reading, lambda connection: connection.execute(select(utc_now())).scalar_one())
 
-    def add(self, added: Iterable[NewJob], now: datetime) -> int:
-        """Add those whose tables have no job yet."""
-        rows = new_jobs(added, now)
-
-        def work(connection: Connection) -> int:
-            missing = dict(rows)
-            for place in (jobs, jobs_archive):
-                name = (place.c.catalog_name, place.c.db_name, place.c.tbl_name)
-                for chunk in chunks(missing):
-                    for existing in connection.execute(select(*name).where(tuple_(*name).in_(chunk))):
-                        del missing[tuple(existing)]
-            for new in chunks(missing.values()):
-                connection.execute(insert(jobs), new)
-            if len(missing) >= _MANY and connection.dialect.name == "postgresql":
-                # Else it plans claims as for an empty table, until it comes to look by itself.
-                connection.execute(text(f"ANALYZE {jobs.name}"))
-            return len(missing)
-
-        # Somebody else adds the same table at the same time.
-        return self._do(self._engine, work, IntegrityError)
-
-    def jobs(self, selection: Selection, *, limit: int | None = None) -> Sequence[Job]:
-        """Return jobs by their task_id."""
-        query = select(jobs).where(selection).order_by(jobs.c.task_id).limit(limit)
-        return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
-
-    def counts(self, selection: Selection, by: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """Count jobs by the values of some columns."""
-        query = counting(selection, by)
-        groups = self._do(self._reading, lambda connection: connection.execute(query).mappings().all())
-        return [counted(dict(group), by) for group in groups]
-
     def rows(self, query: Select[Any]) -> Sequence[Sequence[Any]]:
-        """Answer a query over the queue's tables."""
+        """Return the rows of a query over the queue's tables."""
         return self._do(self._reading, lambda connection: connection.execute(query).all())
 
-    def claim(
-        self,
-        selection: Selection,
-        worker: str,
-        *,
-        now: datetime,
-        lease: timedelta,
-        limit: int,
-        share: tuple[int, int] = (0, 1),
-    ) -> Sequence[Job]:
-        """Claim jobs that nobody has, or whose claim has lapsed."""
-        claimable = and_(selection, free(now))
-        made = and_(
-            jobs.c.claimed_by == worker, jobs.c.lease_until == now + lease, jobs.c.last_updated_time == now
-        )
-        tries = count()
-
-        def work(connection: Connection) -> list[Job]:
-            # The answer to the commit of these claims may have been lost with the connection.
-            if next(tries) and (claims := _jobs(connection.execute(select(jobs).where(made)))):
-                return sorted(claims, key=lambda job: job.task_id)
-            candidates: list[Job] = []
-            for part in shares(share):
-                query = select(jobs).where(claimable, part).order_by(jobs.c.task_id)
-                query = query.limit(limit - len(candidates)).with_for_update(skip_locked=True)
-                candidates += _jobs(connection.execute(query))
-                if len(candidates) >= limit:
-                    break
-            for chunk in chunks(job.task_id for job in candidates):
-                connection.execute(
-                    update(jobs)
-                    .where(jobs.c.task_id.in_(chunk))
-                    .values(
-                        revision=jobs.c.revision + 1,
-                        claimed_by=worker,
-                        lease_until=now + lease,
-                        last_updated_time=now,
-                    )
-                )
-            candidates.sort(key=lambda job: job.task_id)
-            return [claimed(job, worker, now, lease) for job in candidates]
-
-        for attempt in range(_LOOKS):
-            mine = self._do(self._engine, work)
-            # What others have locked is skipped, and isn't theirs for that.
-            if mine or limit < 1 or not self.jobs(claimable, limit=1):
-                return mine
-            pause(attempt)
-        return []
-
-    def holds(self, job: Job, now: datetime) -> bool:
-        """Say whether a claim on a job is still what it was."""
-        return bool(self.jobs(still(job, now), limit=1))
-
-    def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
-        """Let a worker's claims hold for longer."""
-        numbers = sorted(task_ids)
-
-        def work(connection: Connection) -> None:
-            for chunk in chunks(numbers):
-                mine = jobs.c.task_id.in_(chunk) & (jobs.c.claimed_by == worker)
-                connection.execute(update(jobs).where(mine).values(lease_until=now + lease))
-
-        self._do(self._engine, work)
-
-    def save(self, job: Job, now: datetime, *, lease: timedelta | None = None, release: bool = False) -> Job:
-        """Write a claimed job back, if nobody changed it since."""
-        saved = held(job, now, lease, release)
-        same = {**_as_read(job), "read_claim": job.claimed_by}
-        self._do(self._engine, lambda connection: _write(connection, _HELD, same, saved, str(job.claimed_by)))
-        return saved
-
-    def save_all(
-        self, saved: Iterable[Job], now: datetime, *, lease: timedelta | None = None, release: bool = False
-    ) -> Sequence[Job]:
-        """Write many back at once, and return those that were written."""
-        before = {job.task_id: job for job in saved if job.claimed_by is not None}
-        after = {number: held(job, now, lease, release) for number, job in before.items()}
-
-        def work(connection: Connection) -> list[Job]:
-            written: list[Job] = []
-            for chunk in chunks(sorted(before)):
-                query = select(jobs).where(jobs.c.task_id.in_(chunk)).order_by(jobs.c.task_id)
-                stored = {job.task_id: job for job in _jobs(connection.execute(query.with_for_update()))}
-                # The answer to a commit of the others may have been lost with the connection.
-                same = [number for number in stored if _same(stored[number], before[number])]
-                others = (stored[number] for number in stored.keys() - set(same))
-                written += (job for job in others if _is_written(job, after[job.task_id]))
-                rows = [
-                    {**_event(after[number], str(before[number].claimed_by)), "was": stored[number].state}
-                    for number in same
-                    if changes(stored[number], after[number])
-                ]
-                if rows:
-                    connection.execute(insert(events), rows)
-                if same:
-                    rows = [{**to_row(after[number]), "number": number} for number in same]
-                    connection.execute(update(jobs).where(jobs.c.task_id == bindparam("number")), rows)
-                written += [after[number] for number in same]
-            return written
-
-        return self._do(self._engine, work)
-
-    def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
-        """Write an unclaimed job back, as a person does."""
-        edited = unclaimed(job, now)
-        same = {**_as_read(job), "free_at": now}
-        self._do(self._engine, lambda connection: _write(connection, _FREE, same, edited, by))
-        return edited
-
-    def archive(self, selection: Selection, now: datetime) -> int:
-        """Move jobs that nobody has out of the queue."""
-        which = select(jobs.c.task_id).where(selection, free(now)).order_by(jobs.c.task_id)
-        columns = [jobs.c[name] for name in JOB_COLUMNS]
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> int:
+        """Insert the rows whose key doesn't exist."""
+        columns = [table.c[name] for name in key]
+        by_key = {tuple(row[name] for name in key): row for row in rows}
 
         def work(connection: Connection) -> int:
-            numbers = connection.execute(which.with_for_update(skip_locked=True)).scalars().all()
-            for chunk in chunks(numbers):
-                rows = select(*columns, literal(now, Utc)).where(jobs.c.task_id.in_(chunk))
-                connection.execute(insert(jobs_archive).from_select([*JOB_COLUMNS, "archived_at"], rows))
-                connection.execute(delete(jobs).where(jobs.c.task_id.in_(chunk)))
-            return len(numbers)
+            missing = dict(by_key)
+            for chunk in chunks(by_key):
+                for existing in connection.execute(select(*columns).where(tuple_(*columns).in_(chunk))):
+                    del missing[tuple(existing)]
+            for new in chunks(missing.values()):
+                connection.execute(insert(table), new)
+            if len(missing) >= _MANY and connection.dialect.name == "postgresql":
+                # Until PostgreSQL analyzes the table by itself, it plans claims as for an empty table.
+                connection.execute(text(f"ANALYZE {table.name}"))
+            return len(missing)
 
-        return self._do(self._engine, work)
+        # Another process may insert the same key concurrently.
+        return self._do(self._engine, work, IntegrityError)
 
-    def archived(self, selection: Selection) -> Sequence[Job]:
-        """Return archived jobs by their task_id."""
-        archived = elsewhere(selection, jobs_archive)
-        query = select(jobs_archive).where(archived).order_by(jobs_archive.c.task_id)
-        return self._do(self._reading, lambda connection: _jobs(connection.execute(query)))
+    def update(self, table: Table, condition: Selection, values: Mapping[str, Any]) -> int:
+        """Set columns of the rows that meet a condition."""
+        statement = update(table).where(condition).values(**values)
+        return self._do(self._engine, lambda connection: connection.execute(statement).rowcount)
 
-    def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
-        """Bring archived jobs back into the queue."""
-        numbers = sorted(set(task_ids))
+    def swap(self, changes: Sequence[Change]) -> Sequence[bool]:
+        """Write each changed job whose row is still the one that was read, with the event of its change."""
+        by_number = {change.after.task_id: change for change in changes}
 
-        def work(connection: Connection) -> list[Job]:
-            back: list[Job] = []
-            for chunk in chunks(numbers):
-                chosen = jobs_archive.c.task_id.in_(chunk)
-                query = select(jobs_archive).where(chosen).order_by(jobs_archive.c.task_id)
-                archived = _jobs(connection.execute(query.with_for_update()))
-                if archived:
-                    returned = [unclaimed(job, now) for job in archived]
-                    connection.execute(insert(jobs), [to_row(job) for job in returned])
-                    connection.execute(delete(jobs_archive).where(chosen))
-                    back += returned
-            return back
-
-        return self._do(self._engine, work)
-
-    def waves(self) -> Sequence[Wave]:
-        """Return all waves by their name."""
-        query = select(waves).order_by(waves.c.name)
-        return self._do(
-            self._reading,
-            lambda connection: [from_row(Wave, dict(row)) for row in connection.execute(query).mappings()],
-        )
-
-    def save_wave(self, wave: Wave) -> Wave:
-        """Write a wave, if nobody changed it since it was read."""
-        saved = replace(wave, revision=wave.revision + 1)
-        same = (waves.c.name == wave.name) & (waves.c.revision == wave.revision)
-        tries = count()
-
-        def work(connection: Connection) -> None:
-            query = select(waves).where(waves.c.name == wave.name, waves.c.revision == saved.revision)
-            if next(tries) and saved in (
-                from_row(Wave, dict(row)) for row in connection.execute(query).mappings()
-            ):
-                return
-            if not wave.revision:
-                known = select(waves.c.name).where(waves.c.name == wave.name)
-                if connection.execute(known).first() is not None:
-                    raise wave_changed(wave)
-                connection.execute(insert(waves), to_row(saved))
-            elif connection.execute(update(waves).where(same).values(**to_row(saved))).rowcount != 1:
-                raise wave_changed(wave)
-
-        # Somebody else makes the same wave at the same time.
-        self._do(self._engine, work, IntegrityError)
-        return saved
-
-    def assign(self, task_ids: Iterable[int], wave: str | None, now: datetime) -> int:
-        """Put jobs that haven't begun into a wave."""
-        numbers = sorted(set(task_ids))
-        changed = {"wave": wave, "revision": jobs.c.revision + 1, "last_updated_time": now}
-
-        def work(connection: Connection) -> int:
-            return sum(
-                connection.execute(
-                    update(jobs)
-                    .where(jobs.c.task_id.in_(chunk), may_be_assigned(wave), free(now))
-                    .values(**changed, claimed_by=None, lease_until=None)
-                ).rowcount
-                for chunk in chunks(numbers)
-            )
-
-        return self._do(self._engine, work)
-
-    def record_notifications(self, recorded: Iterable[NotificationRecord]) -> None:
-        """Remember notifications that are about to be sent."""
-        rows = {record.message_id: to_row(record) for record in recorded}
-
-        def work(connection: Connection) -> None:
-            for chunk in chunks(rows):
-                query = select(notifications.c.message_id).where(notifications.c.message_id.in_(chunk))
-                known = set(connection.execute(query).scalars())
-                if new := [rows[message_id] for message_id in chunk if message_id not in known]:
-                    connection.execute(insert(notifications), new)
-
-        # Somebody else records the same notification at the same time.
-        self._do(self._engine, work, IntegrityError)
-
-    def notifications(self, message_ids: Iterable[str]) -> Mapping[str, NotificationRecord]:
-        """Return those that are remembered."""
-        chosen = sorted(set(message_ids))
-
-        def work(connection: Connection) -> dict[str, NotificationRecord]:
-            queries = (
-                select(notifications).where(notifications.c.message_id.in_(chunk)) for chunk in chunks(chosen)
-            )
+        def work(connection: Connection) -> set[int]:
             return {
-                row["message_id"]: from_row(NotificationRecord, dict(row))
-                for query in queries
-                for row in connection.execute(query).mappings()
+                number
+                for chunk in chunks(sorted(by_number))
+                for number in _swap(connection, by_number, chunk)
             }
 
-        return self._do(self._reading, work)
-
-    def notifications_sent(self, message_ids: Iterable[str], now: datetime) -> None:
-        """Remember that a server took them."""
-        sent = sorted(set(message_ids))
-
-        def work(connection: Connection) -> None:
-            for chunk in chunks(sent):
-                unsent = notifications.c.message_id.in_(chunk) & notifications.c.sent_at.is_(None)
-                connection.execute(update(notifications).where(unsent).values(sent_at=now))
-
-        self._do(self._engine, work)
-
-    def events(self, since: datetime | None = None) -> Sequence[Event]:
-        """Return events by their time."""
-        query = select(events).order_by(events.c.at, events.c.event_id)
-        if since is not None:
-            query = query.where(events.c.at >= since)
-        return self._do(
-            self._reading,
-            lambda connection: [from_row(Event, dict(row)) for row in connection.execute(query).mappings()],
-        )
+        written = self._do(self._engine, work)
+        # The answer to the commit of an earlier attempt may have been lost with the connection.
+        left = [change.after for number, change in by_number.items() if number not in written]
+        written |= {job.task_id for job in self.find_written(left)} if left else set()
+        return [change.after.task_id in written for change in changes]
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
         self._engine.dispose()
 
     def _do(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
-        """Do a thing in a queue of this version, again if the database ends it in favour of another's."""
+        """Call a function in a transaction on a queue of this version."""
         if not self._is_found:
             self._demand_revision()
             self._is_found = True
@@ -428,7 +160,10 @@ class SqlStore:
             )
 
     def _try(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
-        """Do a thing in a transaction; again for a minute if a connection that has worked is lost."""
+        """Call a function in a transaction, again if another transaction was preferred.
+
+        It is also called again for a minute if a connection that has worked is lost.
+        """
         lost_at: list[float] = []
 
         def whole() -> T:
@@ -450,11 +185,9 @@ class SqlStore:
             raise self._explained(error) from error
 
     def _explained(self, error: SQLAlchemyError) -> TableferryError:
-        """Return the error with the meaning of a database's error."""
+        """Return the error that explains an error of the database."""
         url = self._engine.url.render_as_string()
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().split("\n")[0]
-        if isinstance(error, IntegrityError):
-            return Refused("ARCHIVED_TABLE_HAS_JOB", queue=url, reason=reason)
         file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
         missing = file is not None and not Path(file).exists()
         older = False
@@ -475,81 +208,20 @@ class SqlStore:
         return ServiceError("QUEUE_REQUEST_FAILED", queue=url, reason=reason)
 
 
-class _Write(NamedTuple):
-    """The statements that write a job, if its row is unchanged, and the event of its change.
-
-    They are built once, because building them takes most of the time of a write.
-    """
-
-    event: Insert
-    job: Update
-
-
-def _writing(same: Selection) -> _Write:
-    """Build the statements; their parameters are those of the condition, `_event`, and the job's columns."""
-    values = {name: bindparam(f"event_{name}", type_=events.c[name].type) for name in _EVENT_VALUES}
-    new = {name: bindparam(f"new_{name}", type_=jobs.c[name].type) for name in RECORDED}
-    changed = select(jobs.c.state, *values.values()).select_from(jobs).where(same, differs(new))
-    return _Write(insert(events).from_select(["was", *values], changed), update(jobs).where(same))
-
-
-_EVENT_VALUES = ("task_id", "day", "worker", *EVENT_COLUMNS)
-_READ = and_(
-    jobs.c.task_id == bindparam("read_id", type_=jobs.c.task_id.type),
-    jobs.c.revision == bindparam("read_revision", type_=jobs.c.revision.type),
-)
-# The row as it was read, and still claimed by the same worker.
-_HELD = _writing(and_(_READ, jobs.c.claimed_by == bindparam("read_claim", type_=jobs.c.claimed_by.type)))
-# The row as it was read, and unclaimed.
-_FREE = _writing(and_(_READ, free(bindparam("free_at", type_=Utc))))
-
-
-def _as_read(job: Job) -> dict[str, Any]:
-    return {"read_id": job.task_id, "read_revision": job.revision}
-
-
-def _write(connection: Connection, write: _Write, same: Mapping[str, Any], job: Job, worker: str) -> None:
-    """Write a job, if its row is what was read, and the event of its change.
-
-    Raises:
-        ClaimLost: It isn't.
-    """
-    row = to_row(job)
-    values = {f"event_{name}": value for name, value in _event(job, worker).items()}
-    new = {f"new_{name}": row[name] for name in RECORDED}
-    connection.execute(write.event, {**same, **values, **new})
-    if connection.execute(write.job, {**same, **row}).rowcount != 1:
-        # The answer to a commit may have been lost with the connection.
-        query = select(jobs).where(jobs.c.task_id == job.task_id)
-        if not any(_is_written(stored, job) for stored in _jobs(connection.execute(query))):
-            raise lost(job)
-
-
-def _event(job: Job, worker: str) -> dict[str, Any]:
-    """Return the row of a job's change, but for the state before it."""
-    day = job.last_updated_time.astimezone(UTC).date()
-    values = {name: getattr(job, column) for name, column in EVENT_COLUMNS.items()}
-    return {"task_id": job.task_id, "day": day, "worker": worker, **values}
-
-
-def _same(there: Job, read: Job) -> bool:
-    return (there.revision, there.claimed_by) == (read.revision, read.claimed_by)
-
-
-def _is_written(there: Job, written: Job) -> bool:
-    """Return whether a row has the written values; JSON gives lists for the tuples in a record."""
-
-    def as_json(job: Job) -> str:
-        return json.dumps(job.record.to_json(), sort_keys=True)
-
-    without = JobRecord()
-    return as_json(there) == as_json(written) and (
-        replace(there, record=without) == replace(written, record=without)
-    )
-
-
-def _jobs(result: Any) -> list[Job]:
-    return [from_row(Job, dict(row)) for row in result.mappings()]
+def _swap(connection: Connection, changes: Mapping[int, Change], numbers: Sequence[int]) -> list[int]:
+    """Lock the rows of some jobs, and write those that are still as they were read; return their numbers."""
+    if len(numbers) == 1:
+        result = connection.execute(_LOCK_ONE, {"number": numbers[0]})
+    else:
+        result = connection.execute(_LOCK_SOME, {"numbers": numbers})
+    locked = {row.task_id: row for row in result}
+    same = [number for number, row in locked.items() if changes[number].is_allowed(row)]
+    happened = [event for number in same if (event := changes[number].event(locked[number])) is not None]
+    if happened:
+        connection.execute(_ADD_EVENT, happened)
+    if same:
+        connection.execute(_WRITE, [{**to_row(changes[number].after), "number": number} for number in same])
+    return same
 
 
 def _is_lost(error: Exception) -> bool:
@@ -568,7 +240,7 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _passes(error: Exception) -> bool:
-    """Say whether the database ended a transaction in favour of another's."""
+    """Return whether the database ended a transaction in favour of another one."""
     if not isinstance(error, DBAPIError):
         return False
     orig: Any = error.orig

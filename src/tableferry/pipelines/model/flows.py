@@ -447,7 +447,6 @@ class DataFlow:
     """
 
     id: str
-    group: str
     file: str
     target: Target
     staging: tuple[Target, ...]
@@ -488,7 +487,6 @@ class MaterializedView:
     """
 
     id: str
-    group: str
     file: str
     target: Target
     views: Mapping[str, View]
