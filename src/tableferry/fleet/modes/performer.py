@@ -283,8 +283,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             removed = removal.remove(warehouse, target, form, found, rewritten=rewritten)
             running.update("files", removed.files)
             job = job.with_record(closing={**job.record.closing, KEPT: list(removed.kept)})
-            if removed.left:
-                job = _left(job, removed.left)
+            job = _with_left(job, removed.left)
         case steps.AllowCleaning(table):
             found = leftovers.Leftovers.of(job.record.closing)
             removal.allow_cleaning(warehouse, table, Names.of(job).archived, found)
@@ -294,8 +293,15 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
 
 
 def _left(job: Job, left: Sequence[str]) -> Job:
-    """Record the directories that are left."""
-    _log.warning("%s: %s are left, for the owner of the storage to remove", job.name, first_of(left))
+    """Record directories that no table reads any more and that this process can't remove, with a warning."""
+    _log.warning(
+        "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
+        "remove them", job.name, first_of(left),
+    )  # fmt: skip
+    return _with_left(job, left)
+
+
+def _with_left(job: Job, left: Sequence[str]) -> Job:
     every = [*job.record.left_directories, *left]
     return job.with_record(left_directories=tuple(dict.fromkeys(every))[-_NOTED:])
 
