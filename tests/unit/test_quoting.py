@@ -143,10 +143,9 @@ TAKES_A_NAME = re.compile(
 )
 # Expressions whose value is SQL already: quoted names and whole queries.
 SQL_ALREADY = {
-    "archive", "self._tables.jobs", "self._tables.archive", "self._tables.notifications",
-    "self._tables.events", "self._tables.waves", "self.archive", "self.jobs", "self.events", "quoted", "rows",
-    "path", "log", "new", "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
-    "move.text", "self._before(self.target)", "after", "part", "written", "column",
+    "self._tables.jobs", "self._tables.name(table)", "self._tables.old_archive", "self.jobs", "quoted",
+    "path", "log", "new", "old", "refs", "view", "names", "entry.buckets", "text", "self._before(self.target)",
+    "after", "part", "written",
 }  # fmt: skip
 
 
