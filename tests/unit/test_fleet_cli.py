@@ -525,7 +525,7 @@ def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
         comm_level1_date=NOW,
     )
     assert call("resume", "sales.orders").stdout == (
-        "spark_catalog.sales.orders is resumed: preprocess: look at the table, and fill in owners, users and "
+        "spark_catalog.sales.orders is resumed: preprocess: check the table, and record its owners, readers and "
         "format\n"
     )
     (orders,) = (job for job in jobs() if job.tbl_name == "orders")
