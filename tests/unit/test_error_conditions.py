@@ -27,6 +27,7 @@ PASSED_ON = (
     "fleet/modes/performer.py",
     "fleet/jobs/findings.py",
     "fleet/modes/hand_change_stops.py",
+    "fleet/modes/performer.py",
     "pipelines/planning/context.py",
 )
 """Modules that make an error of another error or finding, whose condition it keeps."""

@@ -525,8 +525,8 @@ def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
         comm_level1_date=NOW,
     )
     assert call("resume", "sales.orders").stdout == (
-        "spark_catalog.sales.orders is resumed: preprocess: check the table, and record its owners, readers and "
-        "format\n"
+        "spark_catalog.sales.orders is resumed: preprocess: check the table, and record its owners, readers "
+        "and format\n"
     )
     (orders,) = (job for job in jobs() if job.tbl_name == "orders")
     assert (orders.state, orders.comm_level1_date) == (State.UNDEFINED, None)
