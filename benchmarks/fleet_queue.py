@@ -46,7 +46,7 @@ from tableferry.fleet.queue.records import NewJob  # noqa: E402
 from tableferry.fleet.queue.selections import to_preprocess  # noqa: E402
 from tableferry.fleet.queue.sql import SqlStore  # noqa: E402
 from tableferry.fleet.queue.store import Store  # noqa: E402
-from tableferry.fleet.status.reading import read_status  # noqa: E402
+from tableferry.fleet.reports.status import read_status  # noqa: E402
 from tableferry.spark import session  # noqa: E402
 from tableferry.spark.tables import TableName  # noqa: E402
 

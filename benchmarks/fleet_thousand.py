@@ -39,11 +39,11 @@ from tableferry.fleet.checks.preflight_run import precheck  # noqa: E402
 from tableferry.fleet.jobs.job import TargetFormat  # noqa: E402
 from tableferry.fleet.modes.migrator import migrate  # noqa: E402
 from tableferry.fleet.modes.preprocessor import preprocess  # noqa: E402
+from tableferry.fleet.modes.results import ModeReport  # noqa: E402
 from tableferry.fleet.modes.worker import Worker  # noqa: E402
 from tableferry.fleet.queue.opening import PASSWORD_VARIABLE, open_store  # noqa: E402
 from tableferry.fleet.queue.records import NewJob  # noqa: E402
 from tableferry.fleet.queue.selections import named  # noqa: E402
-from tableferry.fleet.reports import ModeReport  # noqa: E402
 from tableferry.fleet.settings import FleetSettings  # noqa: E402
 from tableferry.fleet.warehouse.context import Warehouse  # noqa: E402
 from tableferry.spark import session  # noqa: E402

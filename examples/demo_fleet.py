@@ -36,6 +36,7 @@ from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.modes.communicator import communicate
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
@@ -43,10 +44,9 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.reports.status import read_status
+from tableferry.fleet.reports.terminal import as_text
 from tableferry.fleet.settings import FleetSettings, LateFiles, MailSettings
-from tableferry.fleet.status.reading import read_status
-from tableferry.fleet.status.text import as_text
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

@@ -21,9 +21,9 @@ from tableferry.errors import TableferryError, first_line
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
-from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.partitions import NULL

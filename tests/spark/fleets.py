@@ -17,6 +17,7 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.close import Marking, close, mark_to_close
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
@@ -24,7 +25,6 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named, to_notify
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse, show_properties

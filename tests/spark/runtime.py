@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.planning.pipeline_port import (
-    NO_START_TIMES,
     FlowCheckpoints,
     FlowNames,
     PipelineKind,
@@ -24,7 +23,7 @@ class FakePipeline:
         self.flows = flows
         self.since: list[StartTimes] = []
 
-    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes) -> FlowCheckpoints:
         self.since.append(starts)
         return {
             (owner.key, flow): Checkpoint(done=True, has_untracked_sources=True, offered=0, committed=0)

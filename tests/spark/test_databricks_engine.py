@@ -97,10 +97,10 @@ def test_append_target_is_copied_and_compared_before_live_flow_starts(project: P
     # The table's identity was recorded with the comparison, before the live flow could start.
     assert pipelines.plan(project.root, project.spark, pipeline=ran).refusals == ()
     project.spark.sql(f"DROP TABLE {project.schema}.new")
-    with raises("PIPELINE_TABLE_MISSING"):
+    with raises("TARGET_MISSING"):
         pipelines.prepare(project.root, project.spark, pipeline=ran)
     project.create("new", "id INT, v STRING")
-    with raises("PIPELINE_TABLE_REPLACED"):
+    with raises("TARGET_REPLACED"):
         pipelines.prepare(project.root, project.spark, pipeline=ran)
 
 

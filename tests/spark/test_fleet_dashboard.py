@@ -10,15 +10,16 @@ from tests import soak
 from tests.fleet_delta import made, put
 
 from tableferry.fleet.jobs.job import PauseReason, State
+from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob, NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status import labels
-from tableferry.fleet.status.datasets import datasets
-from tableferry.fleet.status.figures import PHASE_WORDS, Phase
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.reports import labels
+from tableferry.fleet.reports.dashboard import datasets
+from tableferry.fleet.reports.figures import PHASE_WORDS, Phase
+from tableferry.fleet.reports.status import read_status
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def fill(store: Store) -> NotificationRecord:
     """Add a table that is completed, a paused one, and one for each way of being stuck.
 
     Returns:
-        The letter that wasn't sent.
+        The notification that isn't sent.
     """
     both = ("ann@example.com", "bob@example.com")
-    tables = ("done", "half", "paused", "untold", "claimed", "behind", "asked")
+    tables = ("done", "half", "paused", "unnotified", "claimed", "outdated", "asked")
     store.add([NewJob(named_table(table), tbl_owners=both) for table in tables], ago(20))
     both_tables = ("done", "half")
     change(store, ["done"], ago(10), wave="first", table_bytes=3 * 10**9)
@@ -67,33 +68,35 @@ def fill(store: Store) -> NotificationRecord:
     back = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_BLOCKED, "in_process": True}
     change(store, ["asked"], ago(3), **back)
     rests = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED, "in_process": True}
-    change(store, ["behind"], ago(4), **rests, probation_gap_days=10, comm_level2_date=ago(4))
+    change(store, ["outdated"], ago(4), **rests, probation_gap_days=10, comm_level2_date=ago(4))
     store.claim(named([named_table("claimed")]), "w", now=ago(1), lease=timedelta(hours=1), limit=1)
     ready = {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True}
-    noted = {"letters": {"level": 1, "left": {"<1@x>": None}}}
-    change(store, ["untold"], ago(2), **ready, record=noted)
-    (untold,) = store.jobs(named([named_table("untold")]))
-    letter = NotificationRecord("<1@x>", 1, (untold.task_id,), ("ann@example.com",), ago(2))
-    store.record_notifications([letter])
-    return letter
+    noted = JobRecord(letters={"level": 1, "left": {"<1@x>": None}})
+    change(store, ["unnotified"], ago(2), **ready, record=noted)
+    (unnotified,) = store.jobs(named([named_table("unnotified")]))
+    notification = NotificationRecord("<1@x>", 1, (unnotified.task_id,), ("ann@example.com",), ago(2))
+    store.record_notifications([notification])
+    return notification
 
 
-@soak.only  # tests/unit/test_fleet_dashboard.py reads the queries.
-def test_the_dashboard_says_what_the_command_line_says(
+@soak.only  # tests/unit/test_fleet_figures.py and test_fleet_dashboard.py read the same queries.
+def test_figures_and_datasets_of_delta_queue_are_those_of_sqlite(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    # Every store keeps the same, and this one in a hundredth of the time.
+    # SQLite writes the rows in a hundredth of the time.
     small = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
     small.create()
-    letter = fill(small)
+    notification = fill(small)
     store = made(spark, schema)
-    store.save_wave(Wave("first", WaveStatus.PAUSED, "3 of 20 tables failed"))
-    store.save_wave(Wave("later"))
     put(spark, schema, small.jobs(everything()), small.events())
-    store.record_notifications([letter])
+    store.record_notifications([notification])
+    for each in (small, store):
+        each.save_wave(Wave("first", WaveStatus.PAUSED, "3 of 20 tables failed"))
+        each.save_wave(Wave("later"))
+        assert each.archive(finished(), NOW) == 1
+    figures = read_status(small, NOW)
+    assert read_status(store, NOW) == figures
     small.close()
-    assert store.archive(finished(), NOW) == 1
-    figures = read_status(store, NOW)
 
     spark.sql(f"USE {schema}")
     try:
@@ -118,11 +121,11 @@ def test_the_dashboard_says_what_the_command_line_says(
     troubles = {str(stuck.table): stuck.words for stuck in figures.stuck}
     assert {row["table"]: row["trouble"] for row in rows["stuck"]} == troubles
     assert {table.removeprefix("spark_catalog.sales."): words for table, words in troubles.items()} == {
-        "behind": "the Hive copy isn't kept in step",
-        "claimed": "worker w claimed it and gives no sign of life",
-        "half": "writes are blocked, and no run goes on with it",
-        "asked": "asked for, and no run took it up",
-        "untold": "its letter of level 1 was recorded and not sent",
+        "outdated": "the Hive copy isn't up to date",
+        "claimed": "the claim of worker w has lapsed",
+        "half": "writes are blocked, and no run continues it",
+        "asked": "an archive or a revert is requested, and no run performs it",
+        "unnotified": "its notification of level 1 was recorded and not sent",
     }
     assert {row["state"]: row["tables"] for row in rows["states"]} == {
         count.words: count.jobs for count in figures.states if count.jobs

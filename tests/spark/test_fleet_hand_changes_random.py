@@ -29,7 +29,7 @@ from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
 from tableferry.fleet.jobs.plan import target_kind
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.warehouse import existing
 from tableferry.spark.tables import TableName
 

@@ -21,10 +21,10 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.jobs.findings import Preflight
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.reports import Preflight
 from tableferry.spark import session
 
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA

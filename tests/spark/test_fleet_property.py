@@ -27,7 +27,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.steps import Step
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import Save, perform
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse

@@ -25,9 +25,9 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.steps import DropCopy
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.performer import perform
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
-from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.warehouse import existing, renaming, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_table import SOURCE

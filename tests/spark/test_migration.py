@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,10 @@ from tests.spark.projects import Project, delta_view
 from tableferry import pipelines
 from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines.model.steps import RecordStart
+from tableferry.pipelines.sources.copy_findings import find_narrow_copied_columns
 from tableferry.pipelines.state.store import StateStore
+from tableferry.spark import catalog
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -801,6 +805,40 @@ def test_narrow_copied_column_is_refused_before_initial_copy(project: Project, s
     project.insert("src", (2**40, "b"))
     assert project.run().ok
     assert project.rows("t") == [(0, "z"), (2**40, "b")]
+
+
+@pytest.mark.parametrize("source", ["select expression", "SQL view"])
+def test_narrow_copied_column_is_found_behind_expressions(project: Project, source: str) -> None:
+    project.create("src", "id int, v string", (1, "a"))
+    project.create("t_legacy", "id int, v string", (0, "z"))
+    if source == "SQL view":
+        statement = f"SELECT CAST(id AS BIGINT) AS id, v FROM STREAM({project.schema}.src)"
+        project.standard("t", {"sqlStatement": statement}, migration={}, sourceType="sql")
+    else:
+        widened = ["CAST(id AS BIGINT) AS id", "v"]
+        project.standard("t", project.delta("src", selectExp=widened), migration={})
+    [refusal] = project.plan().refusals
+    check(refusal, "COPY_TOO_NARROW", column="id", copied_type="int", flow_type="bigint")
+
+
+def test_column_types_of_log_are_compared_without_spark(project: Project, spark: SparkSession) -> None:
+    project.create("src", "id int, v struct<a: array<string>>, w string")
+    project.create("t_legacy", "ID int, v struct<a: array<string>>")
+    project.standard("t", "src", migration={})
+    planned = project.plan()
+    source, legacy = (catalog.facts(spark, TableName((project.schema, name))) for name in ("src", "t_legacy"))
+    assert source
+    assert legacy
+    [target] = planned.targets
+    tables = {table.name.key: table for table in (source, legacy)}
+    no_spark: Any = None
+    assert find_narrow_copied_columns(target, no_spark, tables) == ()
+    newer = {**tables, legacy.name.key: replace(legacy, version=legacy.version + 1)}
+    unread = {**tables, source.name.key: replace(source, column_types={})}
+    for facts in (newer, unread, {}):
+        assert find_narrow_copied_columns(target, spark, facts) == ()
+        with pytest.raises(AttributeError):
+            find_narrow_copied_columns(target, no_spark, facts)
 
 
 def test_plan_warns_of_legacy_rows_without_sequence(project: Project) -> None:

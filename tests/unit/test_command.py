@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
@@ -48,6 +49,20 @@ def do(first: Annotated[bool, typer.Option("--first")] = False) -> None:
     raise LookupError
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Options that several commands share."""
+
+    place: Annotated[str, typer.Argument(metavar="PLACE")]
+    depth: Annotated[int, typer.Option("--depth")] = 1
+
+
+@app.command("dig")
+def dig(options: Place, fast: Annotated[bool, typer.Option("--fast")] = False) -> CommandResult:
+    """Dig at a place."""
+    return CommandResult({"place": options.place, "depth": options.depth, "fast": fast}, ())
+
+
 def call(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
@@ -66,6 +81,13 @@ COMMON = ["--debug", "--verbose", "--quiet", "--log-format", "--help"]
 def test_common_options_follow_other_options() -> None:
     assert options("show") == ["--count", "--size", "--output", *COMMON]
     assert options("draw") == ["--output", *COMMON]
+
+
+def test_fields_of_options_are_options_of_the_command() -> None:
+    assert options("dig")[:2] == ["--fast", "--depth"]
+    result = call("dig", "here", "--depth", "3", "--output", "json")
+    assert json.loads(result.stdout) == {"place": "here", "depth": 3, "fast": False}
+    assert call("dig").exit_code == 2
 
 
 def test_printing_command_has_no_output_option() -> None:

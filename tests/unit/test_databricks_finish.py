@@ -147,7 +147,7 @@ def test_finish_refuses_migration_of_other_engine(
     refused = finish(project)
     assert refused.exit_code == 1
     assert_error_contains(
-        refused, r"silver\.orders: The migration is run by the streaming engine\. .* --engine streaming"
+        refused, r"silver\.orders: Its flows are run by the streaming engine\. .* --engine streaming"
     )
     assert not store.read(TARGET).finished
 
@@ -254,5 +254,5 @@ def test_finish_decides_again_if_state_changed_before_the_lock(
     monkeypatch.setattr(storage, "locked", refresh_and_lock)
     refused = finish(project)
     assert refused.exit_code == 1
-    assert_error_contains(refused, r"ENGINE_CHANGED_BEFORE_FINISH")
+    assert_error_contains(refused, r"ENGINE_CHANGED")
     assert not store.read(TARGET).finished

@@ -69,7 +69,6 @@ def view(name: str, table: TableName) -> View:
 def dataflow(**changes: object) -> DataFlow:
     flow = DataFlow(
         "orders",
-        "sales",
         "orders_main.json",
         Target(ORDERS, location="orders_main.json: targetDetails"),
         (),
@@ -774,7 +773,6 @@ class TestTwoTargets:
     def gold(self, migration: bool = True) -> DataFlow:
         return DataFlow(
             "gold",
-            "sales",
             "gold_main.json",
             Target(self.GOLD),
             (),

@@ -345,7 +345,7 @@ def stored_by(engine: str, *started: str) -> TargetState:
                 "recorded": "a pipeline on Databricks",
                 "engine": "The streaming engine",
                 "option": "--engine databricks",
-                "advice": "rebuild it with --full-refresh silver.orders",
+                "alternative": " Or rebuild it with --full-refresh silver.orders.",
             },
         ),
         # State of an older version records only the flows that a pipeline has run.
@@ -365,8 +365,8 @@ def stored_by(engine: str, *started: str) -> TargetState:
             {
                 "recorded": "the streaming engine",
                 "option": "--engine streaming",
-                "advice": "drop silver.orders and its folders under /state/tracking and /state/checkpoints, "
-                "and the pipeline fills it again from its baselines",
+                "alternative": " Or drop silver.orders and its folders under /state/tracking and "
+                "/state/checkpoints, and the pipeline fills it again from its baselines.",
             },
         ),
         (
@@ -378,8 +378,8 @@ def stored_by(engine: str, *started: str) -> TargetState:
             TargetState(finished=True, finished_by="streaming"),
             "databricks",
             {
-                "advice": "drop silver.orders and its folder under /state/checkpoints, and the pipeline "
-                "fills it with the rows that its sources still have"
+                "alternative": " Or drop silver.orders and its folder under /state/checkpoints, and the "
+                "pipeline fills it with the rows that its sources still have."
             },
         ),
     ],
@@ -493,10 +493,10 @@ def test_flow_without_batch_can_change_its_recorded_settings() -> None:
         (
             {"table_id": "new-id"},
             cdc_dataflow(),
-            "PIPELINE_TABLE_REPLACED",
+            "TARGET_REPLACED",
             {"recorded": "orders-id", "found": "new-id"},
         ),
-        ({"table_id": None}, cdc_dataflow(), "PIPELINE_TABLE_MISSING", {}),
+        ({"table_id": None}, cdc_dataflow(), "TARGET_MISSING", {}),
         (
             {},
             cdc_dataflow(CdcSettings(("id", "v"), "at", 1)),

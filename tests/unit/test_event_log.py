@@ -132,7 +132,7 @@ def test_flow_is_started_after_first_committed_batch(
     target = TableName.parse("silver.orders")
     for status, metrics in events:
         logged_in.flow_progress("p1", flow_name("f_live", target), status, update="u1", **metrics)
-    checkpoint = DatabricksPipeline("p1").read_progress([(target, "f_live")])[target.key, "f_live"]
+    checkpoint = DatabricksPipeline("p1").read_progress([(target, "f_live")], {})[target.key, "f_live"]
     assert (checkpoint.has_started, checkpoint.done) == (started, done)
 
 

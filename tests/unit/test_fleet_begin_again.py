@@ -34,11 +34,11 @@ from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.job_run import JobRun, run_job
 from tableferry.fleet.modes.performer import WrittenSince
+from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing, old_name, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
@@ -300,7 +300,7 @@ def test_a_view_is_known_by_its_text_also_when_its_table_has_lost_its_name(
     dropped: list[tuple[TableName, ...]] = []
     monkeypatch.setattr(old_name, "kinds", lambda *_: {ORDERS: Kind.VIEW})
     monkeypatch.setattr(old_name, "describe", lambda *_: {"view_text": text})
-    monkeypatch.setattr(old_name, "change_unchanged", lambda _, names, *work, **how: dropped.append(names))
+    monkeypatch.setattr(old_name, "change_if_unchanged", lambda _, names, *work, **how: dropped.append(names))
     nothing: Any = None
     target = TableName(("spark_catalog", "lake", "orders"))
     with nullcontext() if ours else pytest.raises(Refused, match="is a view, and the view of"):

@@ -13,8 +13,7 @@ import yaml
 from databricks.bundles.dashboards import Dashboard
 from jsonschema import Draft202012Validator
 
-from tableferry.fleet.status.dashboard import render
-from tableferry.fleet.status.datasets import datasets
+from tableferry.fleet.reports.dashboard import datasets, render
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "template" / "{{cookiecutter.project_name}}"
@@ -107,17 +106,17 @@ def layout(dashboard: Any) -> Any:
     return page["layout"]
 
 
-def test_it_has_the_formats_shape(dashboard: Any) -> None:
+def test_dashboard_matches_schema_of_format(dashboard: Any) -> None:
     assert [error.message for error in Draft202012Validator(FORMAT).iter_errors(dashboard)] == []
 
 
-def test_every_kind_of_widget_has_its_version(layout: Any) -> None:
+def test_widget_has_version_of_its_kind(layout: Any) -> None:
     specs = [item["widget"]["spec"] for item in layout if "spec" in item["widget"]]
     assert {spec["widgetType"] for spec in specs} == set(VERSIONS)
     assert all(spec["version"] == VERSIONS[spec["widgetType"]] for spec in specs)
 
 
-def test_widgets_ask_for_columns_that_their_datasets_give(layout: Any) -> None:
+def test_widget_shows_columns_of_its_dataset(layout: Any) -> None:
     given = {item.name: set(item.columns) for item in datasets()}
     used = set()
     for item in (item["widget"] for item in layout if "spec" in item["widget"]):
@@ -132,7 +131,7 @@ def test_widgets_ask_for_columns_that_their_datasets_give(layout: Any) -> None:
     assert used == set(given)
 
 
-def test_names_are_there_once(dashboard: Any, layout: Any) -> None:
+def test_dashboard_names_are_unique(dashboard: Any, layout: Any) -> None:
     for names in (
         [item["name"] for item in dashboard["datasets"]],
         [item["widget"]["name"] for item in layout],
@@ -140,7 +139,7 @@ def test_names_are_there_once(dashboard: Any, layout: Any) -> None:
         assert len(names) == len(set(names))
 
 
-def test_widgets_fill_the_grid_and_cover_none_another(layout: Any) -> None:
+def test_widgets_fill_grid_without_overlap(layout: Any) -> None:
     def cells(position: dict[str, int]) -> set[tuple[int, int]]:
         x, y = position["x"], position["y"]
         return {
@@ -157,7 +156,7 @@ def test_widgets_fill_the_grid_and_cover_none_another(layout: Any) -> None:
 
 
 @pytest.mark.parametrize("dataset", datasets(), ids=lambda dataset: dataset.name)
-def test_queries_name_their_tables_alone(dataset: Any) -> None:
+def test_query_names_tables_without_schema(dataset: Any) -> None:
     parsed = sqlglot.parse_one(dataset.query, dialect="databricks")
     names = {cte.alias for cte in parsed.find_all(sqlglot.exp.CTE)}
     tables = {table.sql() for table in parsed.find_all(sqlglot.exp.Table) if table.name not in names}
@@ -165,11 +164,11 @@ def test_queries_name_their_tables_alone(dataset: Any) -> None:
     assert named <= {"jobs", "events", "letters", "waves"}
 
 
-def test_the_template_holds_it() -> None:
+def test_template_contains_rendered_dashboard() -> None:
     assert (TEMPLATE / "src/fleet/fleet_status.lvdash.json").read_text(encoding="utf-8") == render()
 
 
-def test_the_resource_is_one_of_a_bundles() -> None:
+def test_dashboard_resource_is_valid_in_bundle() -> None:
     text = (ROOT / "resources/optional/fleet_status.dashboard.yml").read_text(encoding="utf-8")
     (resource,) = yaml.safe_load(text)["resources"]["dashboards"].values()
     assert Dashboard.from_dict(resource).as_dict() == resource

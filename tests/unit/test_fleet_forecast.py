@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.jobs.job import State
-from tableferry.fleet.queue.aggregates import CountByMove, CountByWait
-from tableferry.fleet.status.figures import Forecast, Span
-from tableferry.fleet.status.forecast import forecast, paces
+from tableferry.fleet.reports.figures import Forecast, Span, WaitingJobs
+from tableferry.fleet.reports.forecast import forecast, paces
 
 NOW = datetime(2026, 11, 22, 0, 0, tzinfo=UTC)
 TODAY = NOW.date()
@@ -24,34 +23,33 @@ def waiting(
     gap: int = 14,
     switched: int | None = None,
     probation: int = 14,
-) -> CountByWait:
+) -> WaitingJobs:
     def ago(days: int | None) -> date | None:
         return None if days is None else TODAY - timedelta(days=days)
 
     notified = switched if state is State.WRITES_UNBLOCKED else told_days_ago
-    return CountByWait(state, desired, None, gap, probation, ago(notified), jobs)
+    return WaitingJobs(state, desired, None, gap, probation, ago(notified), jobs)
 
 
-def on_probation(jobs: int, switched: int, probation: int = 14) -> CountByWait:
+def on_probation(jobs: int, switched: int, probation: int = 14) -> WaitingJobs:
     return waiting(
         jobs, State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED, switched=switched, probation=probation
     )
 
 
-def moved(migrated: int, finished: int, *, days: int = 28) -> list[CountByMove]:
-    """So many on each of the last days."""
+Reached = list[tuple[date, str, int]]
+
+
+def moved(migrated: int, finished: int, *, days: int = 28) -> Reached:
+    """Return the numbers of jobs that reached a milestone on each of the last days."""
     return [
-        moved_day
+        (TODAY - timedelta(days=day), name, jobs)
         for day in range(1, days + 1)
-        for moved_day in (
-            CountByMove(TODAY - timedelta(days=day), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, migrated),
-            CountByMove(TODAY - timedelta(days=day), State.WRITES_UNBLOCKED, State.HIVE_DROPPED, finished),
-        )
-        if moved_day.jobs
+        for name, jobs in (("migrated", migrated), ("finished", finished))
     ]
 
 
-def seen(jobs: list[CountByWait], history: list[CountByMove], left_out: int = 0) -> Forecast:
+def seen(jobs: list[WaitingJobs], history: Reached, left_out: int = 0) -> Forecast:
     return forecast(jobs, paces(history, BEGAN, NOW), left_out, NOW)
 
 
@@ -59,7 +57,7 @@ def after(days: int) -> date:
     return TODAY + timedelta(days=days)
 
 
-def test_the_rest_at_the_pace_of_the_last_weeks() -> None:
+def test_forecast_continues_pace_of_last_weeks() -> None:
     result = seen([waiting(1000)], moved(100, 100))
     assert result.migrated is not None
     assert result.migrated.expected == after(10)
@@ -68,13 +66,13 @@ def test_the_rest_at_the_pace_of_the_last_weeks() -> None:
     assert result.completed.expected == after(10 + 14)
 
 
-def test_no_job_is_done_before_its_gaps_are_over() -> None:
+def test_forecast_is_after_gaps_of_each_job() -> None:
     result = seen([waiting(1, told_days_ago=4, gap=14, probation=30)], moved(1000, 1000))
     assert result.migrated == Span(after(10), after(10), after(10))
     assert result.completed == Span(after(40), after(40), after(40))
 
 
-def test_a_job_that_wasnt_told_yet_waits_its_whole_gap() -> None:
+def test_job_without_notification_waits_its_whole_gap() -> None:
     result = seen(
         [waiting(1, State.UNDEFINED, State.UNDEFINED, told_days_ago=None, gap=21)], moved(1000, 1000)
     )
@@ -82,26 +80,26 @@ def test_a_job_that_wasnt_told_yet_waits_its_whole_gap() -> None:
     assert result.migrated.earliest == after(21)
 
 
-def test_probation_alone_ends_when_it_ends() -> None:
+def test_forecast_of_probation_is_its_end() -> None:
     result = seen([on_probation(5, switched=4)], [])
     assert (result.to_migrate, result.to_finish, result.migrated) == (0, 5, None)
     assert result.completed == Span(after(10), after(10), after(10))
     assert result.words == "With probation, 5 tables should be completed on 2 December 2026."
 
 
-def test_nothing_moved_no_forecast() -> None:
+def test_fleet_without_migrations_has_no_forecast() -> None:
     result = seen([waiting(3)], [])
     assert (result.migrated, result.completed) == (None, None)
-    assert result.words == "No forecast: no table was migrated in the last 28 days, and 3 tables to go."
+    assert result.words == "No forecast: no table was migrated in the last 28 days, and 3 tables remain."
 
 
-def test_archives_that_nobody_makes_are_no_forecast() -> None:
+def test_fleet_without_archives_has_no_forecast_of_completion() -> None:
     result = seen([on_probation(5, switched=20)], moved(5, 0))
     assert result.completed is None
     assert "none was archived" in result.words
 
 
-def test_a_pace_that_is_too_small_is_told_from_none() -> None:
+def test_forecast_after_ten_years_is_no_forecast() -> None:
     few = moved(1, 1, days=1)
     result = seen([waiting(4000)], few)
     assert (result.migrated, result.completed) == (None, None)
@@ -112,34 +110,36 @@ def test_a_pace_that_is_too_small_is_told_from_none() -> None:
     result = seen([on_probation(4000, switched=20)], few)
     assert result.completed is None
     assert result.words == (
-        "No forecast of the end: at the pace of the last 28 days, archiving those whose probation is over "
-        "takes more than ten years."
+        "No forecast of the end: at the pace of the last 28 days, archiving the tables whose probation is "
+        "over takes more than ten years."
     )
 
 
-def test_a_pace_that_could_be_none_has_no_latest_day() -> None:
-    once = [CountByMove(TODAY - timedelta(days=20), State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED, 1)]
+def test_forecast_of_single_migration_has_no_latest_day() -> None:
+    once = [(TODAY - timedelta(days=20), "migrated", 1)]
     result = seen([waiting(2)], once)
     assert result.migrated is not None
     assert result.migrated.latest is None
     assert "or much later" in result.words
 
 
-def test_reverting_jobs_are_no_part_of_it() -> None:
+def test_forecast_leaves_out_reverting_jobs() -> None:
     back = waiting(4, State.WRITES_BLOCKED, State.SYNC_HIVE)
     asked = waiting(4, State.WRITES_UNBLOCKED, State.WRITES_BLOCKED, switched=3)
     result = seen([back, asked], moved(1, 1), left_out=2)
     assert (result.to_finish, result.left_out) == (0, 2)
-    assert result.words == "Nothing is left to do but what is paused or on its way back."
+    assert (
+        result.words == "No table is left to complete, except paused ones and ones that are being reverted."
+    )
 
 
-def test_a_young_fleet_counts_its_own_days_alone() -> None:
+def test_pace_of_young_fleet_counts_its_days() -> None:
     week, month = paces(moved(10, 0, days=2), TODAY - timedelta(days=2), NOW)
     assert (week.elapsed, month.elapsed) == (2, 2)
     assert week.migrated_per_day == month.migrated_per_day == 10
 
 
-def test_the_words_name_the_days() -> None:
+def test_forecast_words_name_days() -> None:
     assert seen([waiting(1000)], moved(100, 100)).words == (
         "The last of 1,000 tables should be migrated around 2 December 2026 (2 December to 3 December). "
         "With probation, all should be completed around 16 December 2026 (16 December to 17 December)."
@@ -163,8 +163,8 @@ def test_the_words_name_the_days() -> None:
     rates=st.tuples(st.integers(0, 5000), st.integers(0, 5000)),
     days=st.integers(0, 28),
 )
-def test_a_forecast_is_in_order_and_after_every_gap(
-    jobs: list[CountByWait], rates: tuple[int, int], days: int
+def test_forecast_is_ordered_and_after_every_gap(
+    jobs: list[WaitingJobs], rates: tuple[int, int], days: int
 ) -> None:
     result = seen(jobs, moved(*rates, days=days))
     for span in (result.migrated, result.completed):

@@ -38,13 +38,13 @@ from tableferry.fleet.jobs.transitions import FORWARD, Action
 from tableferry.fleet.modes import job_run, performer
 from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, reported, run_job
 from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.unit.fleets import NOW, Fleet, huge_figures, opened, small_figures
 
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status import charts
-from tableferry.fleet.status.charts import burn_down, over_time
-from tableferry.fleet.status.figures import Day, Figures
-from tableferry.fleet.status.page import page
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.reports import charts
+from tableferry.fleet.reports.charts import burn_down, over_time
+from tableferry.fleet.reports.figures import Day, Figures
+from tableferry.fleet.reports.page import page
+from tableferry.fleet.reports.status import read_status
 from tableferry.spark.tables import TableName
 
 VOID = {"input", "meta", "link", "wbr", "br"}
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 class Page(HTMLParser):
-    """What a page holds; an element that isn't closed, or closed twice, is an error."""
+    """The elements and words of a page; an element that isn't closed, or closed twice, is an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("name", ["none", "one", "some", "huge"])
-def test_a_page_is_whole_and_asks_nothing_of_others(name: str, store: Store) -> None:
+def test_page_closes_its_elements_and_loads_nothing(name: str, store: Store) -> None:
     parsed = Page(page(sized(name, store)))
     tags = {tag for tag, _ in parsed.elements}
     assert {"img", "iframe", "object", "embed"} & tags == set()
@@ -80,7 +80,7 @@ def test_a_page_is_whole_and_asks_nothing_of_others(name: str, store: Store) -> 
     assert "@import" not in parsed.text
 
 
-def test_a_browser_runs_the_pages_own_script_alone() -> None:
+def test_page_allows_only_its_script() -> None:
     text = page(small_figures())
     [script] = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -102,11 +102,11 @@ def sized(name: str, store: Store) -> Figures:
             return huge_figures()
 
 
-def test_a_pages_size_doesnt_grow_with_the_fleet() -> None:
+def test_page_of_huge_fleet_is_small() -> None:
     assert len(page(huge_figures())) < 300_000
 
 
-def test_every_table_and_chart_says_what_it_is() -> None:
+def test_tables_and_charts_have_accessible_names() -> None:
     parsed = Page(page(small_figures()))
     headers = [attributes for tag, attributes in parsed.elements if tag == "th"]
     assert headers
@@ -137,7 +137,7 @@ NASTY = st.text(
 
 
 @given(names=st.tuples(NASTY, NASTY), owner=NASTY, reason=NASTY)
-def test_every_text_is_escaped(names: tuple[str, str], owner: str, reason: str) -> None:
+def test_page_escapes_every_text(names: tuple[str, str], owner: str, reason: str) -> None:
     figures = small_figures()
     table = TableName(("spark_catalog", *names))
     odd = replace(
@@ -177,7 +177,7 @@ def contrast(first: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("media", [None, "(prefers-color-scheme: dark)", "print"])
-def test_words_stand_out_from_their_ground(media: str | None) -> None:
+def test_text_contrasts_with_its_background(media: str | None) -> None:
     css = Path(charts.__file__).with_name("templates").joinpath("page.css").read_text()
     palette = colours(css, media)
     for ink in ("ink", "muted"):
@@ -188,7 +188,7 @@ def test_words_stand_out_from_their_ground(media: str | None) -> None:
         assert contrast(palette[shape], palette["surface"]) >= 3, shape
 
 
-def test_charts_of_one_day_are_drawn() -> None:
+def test_chart_of_one_day_is_drawn() -> None:
     today = NOW.date()
     figures = replace(small_figures(), days=(Day(today, 1, 0, 0, 0, 0, 0, 0),))
     chart = over_time(figures)
@@ -199,7 +199,7 @@ def test_charts_of_one_day_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(("days", "marked"), [(2, 2), (3, 3), (4, 2), (5, 5), (9, 5)])
-def test_days_are_marked_evenly(days: int, marked: int) -> None:
+def test_chart_marks_days_evenly(days: int, marked: int) -> None:
     first = NOW.date()
     counts = tuple(Day(first + timedelta(days=number), 1, 0, 0, 0, 0, 0, 0) for number in range(days))
     chart = over_time(replace(small_figures(), days=counts))
@@ -208,7 +208,7 @@ def test_days_are_marked_evenly(days: int, marked: int) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 200_000), min_size=7, max_size=7), min_size=1, max_size=400))
-def test_charts_stay_on_their_canvas(counts: list[list[int]]) -> None:
+def test_chart_stays_on_its_canvas(counts: list[list[int]]) -> None:
     first = NOW.date() - timedelta(days=len(counts) - 1)
     days = tuple(Day(first + timedelta(days=number), *row) for number, row in enumerate(counts))
     shown = replace(small_figures(), days=days)

@@ -26,16 +26,16 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
 from tableferry.fleet.hive_copy.table import scratch_name
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.reports import PauseFinding, Preflight
-from tableferry.fleet.status.causes import causes
-from tableferry.fleet.status.preflight import (
+from tableferry.fleet.reports.preflight import (
     Kinds,
+    causes,
     headline,
     kinds,
     preflight_csv,
@@ -44,7 +44,7 @@ from tableferry.fleet.status.preflight import (
 )
 from tableferry.fleet.warehouse import existing, hive, metastore, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, Listing
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, Neighbourhood
 from tableferry.formats.hive.locations import below
@@ -402,10 +402,10 @@ def test_it_reads_as_a_page() -> None:
     assert "<b>it" not in text
     assert "2 min 10 s" in text
     # The table's and, as it's the only one, its format's.
-    assert text.count("not looked at") == 4 + 2
+    assert text.count("not read") == 4 + 2
     assert "0 B" not in text
     assert "not known yet" in preflight_page([replace(FINE, blocked_seconds=None)])
-    assert "What would stop" not in preflight_page([FINE])
+    assert "What prevents" not in preflight_page([FINE])
 
 
 def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
@@ -415,14 +415,14 @@ def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
     assert lines[-2] == "2 tables of 6.8 GB are rewritten, which takes about 3 min 0 s."
     first = [replace(rewritten, rewrite_seconds=None)]
     assert list(preflight_lines(first))[-2] == (
-        "1 table of 3.4 GB is rewritten; how long is known after the first."
+        "1 table of 3.4 GB is rewritten; the duration is known after the first."
     )
     # What is stopped isn't written at all.
     refused = replace(rewritten, findings=STOPPED.findings)
     assert not any("is rewritten" in line for line in preflight_lines([refused]))
     text = preflight_page([rewritten])
     assert "<dt>Rewritten</dt><dd>3.4 GB<small>1 table, in about 1 min 0 s</small>" in text
-    assert "1 table, how long is known after the first" in preflight_page(first)
+    assert "1 table, the duration is known after the first" in preflight_page(first)
     assert "(rewritten in about 1 min 0 s)" in text
     assert "ewritten" not in preflight_page([FINE])
 
@@ -519,7 +519,7 @@ def test_a_page_of_many_tables_shows_the_largest_and_says_where_all_are() -> Non
     assert ">599 B<" in text
     assert ">100 B<" in text
     assert ">99 B<" not in text
-    assert "The first 50 of them; <code>--csv</code> writes all" in text
+    assert "The first 50 tables; <code>--csv</code> writes all" in text
     assert text.count("IS_VIEW</li>".replace("_", "_<wbr>")) == 50
     assert "The table is a view: 80 tables" in text
 

@@ -25,7 +25,7 @@ from tableferry.fleet.queue.schema import VERSION_TABLE, metadata
 from tableferry.fleet.queue.selections import everything, finished, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.upgrades import upgrade
-from tableferry.fleet.status.reading import read_status
+from tableferry.fleet.reports.status import read_status
 
 HOUR = timedelta(hours=1)
 

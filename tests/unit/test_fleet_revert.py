@@ -15,12 +15,12 @@ from tests.unit import fleets
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.modes import reverter as mode
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.reverter import _reverting, revert
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.operations.selection import select_jobs
 from tableferry.fleet.queue.selections import everything, finished, named, numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName

@@ -17,12 +17,12 @@ from tableferry.fleet.checks.preflight_run import precheck
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
-from tableferry.fleet.reports import ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session

@@ -19,10 +19,9 @@ from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.status.figures import Figures, Phase
-from tableferry.fleet.status.reading import read_status, read_waves
-from tableferry.fleet.status.text import as_text
-from tableferry.fleet.status.watch import watch
+from tableferry.fleet.reports.figures import Figures, Phase
+from tableferry.fleet.reports.status import read_status, read_waves
+from tableferry.fleet.reports.terminal import as_text, watch
 from tableferry.spark.tables import TableName
 
 
@@ -38,7 +37,7 @@ def figures() -> Figures:
     return small_figures()
 
 
-def test_every_job_is_in_one_state(figures: Figures) -> None:
+def test_status_counts_each_job_in_one_state(figures: Figures) -> None:
     counts = {count.state: count.jobs for count in figures.states}
     assert {state: jobs for state, jobs in counts.items() if jobs} == {
         State.UNDEFINED: 1,
@@ -52,7 +51,7 @@ def test_every_job_is_in_one_state(figures: Figures) -> None:
     assert figures.total == sum(counts.values()) == 7
 
 
-def test_ages_count_from_the_last_change_of_state(figures: Figures) -> None:
+def test_age_counts_from_last_change_of_state(figures: Figures) -> None:
     ages = {age.phase: age for age in figures.ages}
     assert ages[Phase.NEW].under_week == 1
     assert ages[Phase.MIGRATING].under_week == 1
@@ -67,14 +66,14 @@ def test_ages_count_from_the_last_change_of_state(figures: Figures) -> None:
     )
 
 
-def test_a_claim_makes_no_job_younger(store: Store) -> None:
+def test_claim_keeps_age_of_job(store: Store) -> None:
     fleet = small(store)
     fleet.change("half", days_ago(0.1), shadow_watermark="2")
     ages = {age.phase: age for age in read_status(store, NOW).ages}
     assert ages[Phase.MIGRATING].under_week == 1
 
 
-def test_a_job_counts_for_each_of_its_owners(figures: Figures) -> None:
+def test_job_counts_for_each_owner(figures: Figures) -> None:
     rows = {owner.owner: owner for owner in figures.owners}
     assert figures.owner_count == 2
     assert rows["ann@example.com"].jobs == 7
@@ -82,7 +81,7 @@ def test_a_job_counts_for_each_of_its_owners(figures: Figures) -> None:
     assert rows["ann@example.com"].paused == 2
 
 
-def test_many_owners_are_a_row_together(store: Store) -> None:
+def test_owners_after_the_first_fifteen_are_one_row(store: Store) -> None:
     fleet = Fleet(store)
     for number in range(20):
         fleet.add(f"t{number}", at=NOW, owners=(f"o{number:02}@example.com",))
@@ -94,7 +93,7 @@ def test_many_owners_are_a_row_together(store: Store) -> None:
     assert "" in {owner.owner for owner in figures.owners}
 
 
-def test_schemas_are_counted_with_their_archived_jobs(store: Store) -> None:
+def test_schema_counts_archived_jobs(store: Store) -> None:
     fleet = small(store)
     for number in range(16):
         fleet.add(f"t{number}", at=NOW, schema=f"s{number:02}")
@@ -109,7 +108,7 @@ def test_schemas_are_counted_with_their_archived_jobs(store: Store) -> None:
     assert (figures.schemas[-1].schema, figures.schemas[-1].jobs) == (None, 2)
 
 
-def test_waves_are_counted_with_their_archived_jobs_and_their_bytes(store: Store) -> None:
+def test_wave_counts_archived_jobs_and_bytes(store: Store) -> None:
     small(store)
     store.archive(finished(), NOW)
     figures = read_status(store, NOW)
@@ -124,7 +123,7 @@ def test_waves_are_counted_with_their_archived_jobs_and_their_bytes(store: Store
     assert "first: 2 tables at once, paused when more than 10 % fail" in shown
 
 
-def test_stuck_jobs_are_grouped_by_what_is_wrong(store: Store) -> None:
+def test_stuck_jobs_are_grouped_by_trouble(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("a", "b", "c", "d", at=days_ago(30))
     for table in ("a", "b", "c"):
@@ -134,19 +133,19 @@ def test_stuck_jobs_are_grouped_by_what_is_wrong(store: Store) -> None:
     store.claim(named([name]), "w", now=days_ago(1), lease=LEASE, limit=1)
     first, second = read_status(store, NOW).stuck_causes
     assert (first.words, first.jobs, first.since, first.commands) == (
-        "writes are blocked, and no run goes on with it",
+        "writes are blocked, and no run continues it",
         3,
         days_ago(3),
         ("tableferry fleet migrate",),
     )
     assert (second.words, second.jobs, second.commands) == (
-        "worker … claimed it and gives no sign of life",
+        "the claim of worker … has lapsed",
         1,
         ("tableferry fleet preprocess",),
     )
 
 
-def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
+def test_paused_jobs_are_counted_by_reason_code(figures: Figures) -> None:
     assert {pause.reason: pause.remedy for pause in figures.pauses} == {
         "ROWS_DIFFER": "Compare both tables (tableferry verify) before you continue.",
         "REVERTED": "Ask its owners for the reason. A resumed job begins from the start.",
@@ -158,14 +157,14 @@ def test_paused_jobs_count_by_their_code(figures: Figures) -> None:
     assert waiting.command == "tableferry fleet resume spark_catalog.sales.paused"
 
 
-def test_formats_are_counted(figures: Figures) -> None:
+def test_format_counts_all_and_completed_jobs(figures: Figures) -> None:
     assert [(counted.target_format, counted.jobs, counted.completed) for counted in figures.formats] == [
         (TargetFormat.ICEBERG, 6, 1),
         (TargetFormat.DELTA, 1, 0),
     ]
 
 
-def test_a_running_job_that_doesnt_advance_is_stuck(figures: Figures) -> None:
+def test_job_with_blocked_writes_and_no_change_is_stuck(figures: Figures) -> None:
     (stuck,) = figures.stuck
     assert (str(stuck.table), stuck.trouble, stuck.since) == (
         "spark_catalog.sales.half",
@@ -175,7 +174,7 @@ def test_a_running_job_that_doesnt_advance_is_stuck(figures: Figures) -> None:
     assert stuck.command == "tableferry fleet migrate"
 
 
-def test_a_job_that_advances_isnt_stuck(store: Store) -> None:
+def test_job_that_changed_within_rest_is_not_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("quick", at=days_ago(30))
     fleet.ready("quick", days_ago(29), notified=days_ago(29))
@@ -184,7 +183,7 @@ def test_a_job_that_advances_isnt_stuck(store: Store) -> None:
     assert len(read_status(store, NOW, rest=1.5 * LEASE).stuck) == 1
 
 
-def test_a_lapsed_claim_is_stuck(store: Store) -> None:
+def test_job_with_lapsed_claim_is_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("held", "lost", at=days_ago(1))
     everything_there = store.jobs(finished() | ~finished())
@@ -193,12 +192,12 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
     store.claim(finished() | ~finished(), "here", now=NOW, lease=LEASE, limit=1)
     held = {job.claimed_by for job in store.jobs(finished() | ~finished())}
     stuck = read_status(store, NOW).stuck
-    # The first claim had lapsed, so the second took that very job.
+    # The first claim had lapsed, so the second is of the same job.
     assert held == {"here", None}
     assert stuck == ()
     later = read_status(store, NOW + 2 * LEASE).stuck
     assert [(stuck_job.trouble, stuck_job.words) for stuck_job in later] == [
-        (Trouble.CLAIM_LAPSED, "worker here claimed it and gives no sign of life")
+        (Trouble.CLAIM_LAPSED, "the claim of worker here has lapsed")
     ]
     assert later[0].command == "tableferry fleet preprocess"
 
@@ -244,7 +243,7 @@ def test_a_lapsed_claim_is_stuck(store: Store) -> None:
         ({"state": State.WRITES_BLOCKED, "desired_state": State.SYNC_HIVE}, "revert"),
     ],
 )
-def test_a_lapsed_claim_names_the_mode_that_takes_the_job_next(
+def test_lapsed_claim_names_mode_that_claims_job_next(
     store: Store, values: dict[str, object], mode: str
 ) -> None:
     fleet = Fleet(store)
@@ -255,7 +254,7 @@ def test_a_lapsed_claim_names_the_mode_that_takes_the_job_next(
     assert (stuck.trouble, stuck.command) == (Trouble.CLAIM_LAPSED, f"tableferry fleet {mode}")
 
 
-def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None:
+def test_job_with_notification_unsent_for_a_day_is_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("a", "b", "c", at=days_ago(5))
     numbers = tuple(fleet.job(table).task_id for table in ("a", "b", "c"))
@@ -287,25 +286,24 @@ def test_a_notification_that_wasnt_sent_for_a_day_is_stuck(store: Store) -> None
         {"state": State.HIVE_DROPPED, "desired_state": State.HIVE_DROPPED, "comm_level3_date": days_ago(1)},
         {"wave": "later"},
     ],
-    ids=["paused", "composed anew", "reverted and resumed", "told", "completed", "in a wave that waits"],
+    ids=["paused", "recomposed", "reverted and resumed", "notified", "completed", "in a planned wave"],
 )
-def test_a_notification_that_no_run_would_send_makes_nothing_stuck(
-    store: Store, values: dict[str, object]
-) -> None:
+def test_notification_that_no_run_sends_makes_no_job_stuck(store: Store, values: dict[str, object]) -> None:
     fleet = Fleet(store)
     store.save_wave(Wave("later"))
     fleet.add("a", at=days_ago(5))
     fleet.ready("a", days_ago(5))
     noted = {"letters": {"level": 1, "left": {"<1@x>": None}}}
     fleet.change("a", days_ago(3), record=noted)
-    letter = NotificationRecord("<1@x>", 1, (fleet.job("a").task_id,), ("ann@example.com",), days_ago(2))
-    store.record_notifications([letter])
+    number = fleet.job("a").task_id
+    notification = NotificationRecord("<1@x>", 1, (number,), ("ann@example.com",), days_ago(2))
+    store.record_notifications([notification])
     assert len(read_status(store, NOW).stuck) == 1
     fleet.change("a", days_ago(1), **values)
     assert read_status(store, NOW).stuck == ()
 
 
-def test_what_a_dead_shadow_left_on_a_job_that_shadow_no_more_takes_makes_nothing_stuck(store: Store) -> None:
+def test_completed_job_with_interrupted_shadow_is_not_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(40))
     fleet.ready("t", days_ago(39), notified=days_ago(39))
@@ -316,7 +314,7 @@ def test_what_a_dead_shadow_left_on_a_job_that_shadow_no_more_takes_makes_nothin
     assert read_status(store, NOW).stuck == ()
 
 
-def test_a_migration_that_failed_before_its_block_is_stuck(store: Store) -> None:
+def test_migration_interrupted_before_its_block_is_stuck(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(30))
     fleet.ready("t", days_ago(29), notified=days_ago(29))
@@ -324,13 +322,13 @@ def test_a_migration_that_failed_before_its_block_is_stuck(store: Store) -> None
     assert read_status(store, NOW, rest=3 * LEASE).stuck == ()
     (stuck,) = read_status(store, NOW, rest=1.5 * LEASE).stuck
     assert (stuck.words, stuck.since, stuck.command) == (
-        "its migration has started, and no run goes on with it",
+        "its migration has started, and no run continues it",
         NOW - 2 * LEASE,
         "tableferry fleet migrate",
     )
 
 
-def test_a_lapsed_claim_in_a_wave_that_waits_says_how_the_wave_is_started(store: Store) -> None:
+def test_lapsed_claim_in_paused_wave_names_wave_start(store: Store) -> None:
     fleet = Fleet(store)
     store.save_wave(Wave("first one", WaveStatus.PAUSED))
     fleet.add("t", at=days_ago(30))
@@ -344,7 +342,7 @@ def test_a_lapsed_claim_in_a_wave_that_waits_says_how_the_wave_is_started(store:
     )
 
 
-def test_a_claim_makes_no_request_younger(store: Store) -> None:
+def test_claim_keeps_time_of_request(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(40))
     fleet.ready("t", days_ago(39), notified=days_ago(39))
@@ -353,7 +351,10 @@ def test_a_claim_makes_no_request_younger(store: Store) -> None:
     fleet.change("t", days_ago(3), desired_state=State.WRITES_BLOCKED)
     fleet.change("t", days_ago(0.1))
     (stuck,) = read_status(store, NOW).stuck
-    assert (stuck.words, stuck.since) == ("asked for, and no run took it up", days_ago(3))
+    assert (stuck.words, stuck.since) == (
+        "an archive or a revert is requested, and no run performs it",
+        days_ago(3),
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,7 +362,7 @@ def test_a_claim_makes_no_request_younger(store: Store) -> None:
     [({"shadow_status": "Shadowing"}, days_ago(1.5)), ({"shadow_watermark": None}, days_ago(3))],
     ids=["broken off", "never started"],
 )
-def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, object], at: object) -> None:
+def test_job_with_outdated_hive_copy_is_stuck(store: Store, values: dict[str, object], at: object) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(30))
     fleet.ready("t", days_ago(29), notified=days_ago(29))
@@ -376,7 +377,7 @@ def test_a_copy_that_isnt_kept_in_step_is_stuck(store: Store, values: dict[str, 
     )
 
 
-def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> None:
+def test_revert_without_run_is_stuck_after_a_day(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(30))
     fleet.ready("t", days_ago(29), notified=days_ago(29))
@@ -384,32 +385,37 @@ def test_a_revert_that_nobody_takes_up_is_stuck_after_a_day(store: Store) -> Non
     fleet.change("t", days_ago(0.9), desired_state=State.WRITES_BLOCKED)
     assert read_status(store, NOW).stuck == ()
     (stuck,) = read_status(store, NOW + timedelta(days=1)).stuck
-    assert (stuck.words, stuck.command) == ("asked for, and no run took it up", "tableferry fleet revert")
+    assert (stuck.words, stuck.command) == (
+        "an archive or a revert is requested, and no run performs it",
+        "tableferry fleet revert",
+    )
 
 
-def test_what_waits_for_its_wave_to_be_archived_is_not_stuck(store: Store) -> None:
+def test_archive_that_waits_for_wave_is_not_stuck(store: Store) -> None:
     fleet = Fleet(store)
     wave = store.save_wave(Wave("w", WaveStatus.RUNNING))
     fleet.add("t", at=days_ago(30))
     fleet.ready("t", days_ago(29), notified=days_ago(29))
     fleet.migrated("t", days_ago(20))
     fleet.change("t", days_ago(5), desired_state=State.HIVE_DROPPED, wave="w")
-    assert [stuck.words for stuck in read_status(store, NOW).stuck] == ["asked for, and no run took it up"]
+    assert [stuck.words for stuck in read_status(store, NOW).stuck] == [
+        "an archive or a revert is requested, and no run performs it"
+    ]
     store.save_wave(replace(wave, status=WaveStatus.PAUSED))
     assert read_status(store, NOW).stuck == ()
 
 
-def test_what_is_due(store: Store) -> None:
+def test_due_counts_overdue_today_and_week(store: Store) -> None:
     fleet = Fleet(store)
-    fleet.add("yesterday", "today", "tomorrow", "next_week", "untold", at=days_ago(40))
+    fleet.add("yesterday", "today", "tomorrow", "next_week", "unnotified", at=days_ago(40))
     for table, days in (("yesterday", 15), ("today", 14), ("tomorrow", 13), ("next_week", 7)):
         fleet.ready(table, days_ago(30), notified=days_ago(days))
-    fleet.ready("untold", days_ago(30))
-    # Its revert isn't done, so that no migration takes it, and no letter is due.
-    fleet.add("going_back", "untold_back", at=days_ago(40))
+    fleet.ready("unnotified", days_ago(30))
+    # No migration claims a table that is being reverted, and no notification is due.
+    fleet.add("going_back", "unnotified_back", at=days_ago(40))
     fleet.ready("going_back", days_ago(30), notified=days_ago(15))
-    fleet.ready("untold_back", days_ago(30))
-    for table in ("going_back", "untold_back"):
+    fleet.ready("unnotified_back", days_ago(30))
+    for table in ("going_back", "unnotified_back"):
         fleet.change(table, days_ago(2), desired_state=State.ICEBERG_DROPPED)
     fleet.add("over", "ends_today", at=days_ago(40))
     for table, switched in (("over", 20), ("ends_today", 14)):
@@ -418,24 +424,24 @@ def test_what_is_due(store: Store) -> None:
     due = read_status(store, NOW).due
     assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
     assert (due.archives_overdue, due.archives_today, due.archives_week) == (1, 1, 1)
-    assert due.letters == 1
+    assert due.notifications == 1
 
 
-def test_a_hive_table_is_archived_by_two_modes(store: Store) -> None:
+def test_due_archive_names_preprocess_and_migrate(store: Store) -> None:
     fleet = Fleet(store)
     fleet.add("t", at=days_ago(40))
     fleet.ready("t", days_ago(39), notified=days_ago(38))
     fleet.migrated("t", days_ago(14))
     fleet.change("t", days_ago(0), desired_state=State.HIVE_DROPPED)
     lines = printed(read_status(store, NOW)).splitlines()
-    # One ends the probation, which it has here, and the other archives.
+    # The first ends the probation, as it has here, and the second archives.
     assert lines[lines.index("Next:") + 1 :] == [
         "  tableferry fleet preprocess",
         "  tableferry fleet migrate",
     ]
 
 
-def test_the_pace_of_the_last_days(figures: Figures) -> None:
+def test_pace_counts_the_last_7_and_28_days(figures: Figures) -> None:
     week, month = figures.pace
     assert (week.days, week.migrated, week.finished) == (7, 1, 0)
     assert (month.days, month.migrated, month.finished, month.reverted) == (28, 1, 1, 0)
@@ -443,14 +449,14 @@ def test_the_pace_of_the_last_days(figures: Figures) -> None:
     assert month.migrated_per_day == round(1 / 28.5, 2)
 
 
-def test_a_pause_while_on_probation_isnt_a_migration(store: Store) -> None:
+def test_pause_on_probation_is_not_counted_as_migration(store: Store) -> None:
     fleet = small(store)
     fleet.paused("probation", days_ago(1), PauseReason.PAUSED_BY_USER)
     fleet.change("probation", days_ago(1), migration_paused=False, pause_reason="None")
     assert read_status(store, NOW).pace[0].migrated == 1
 
 
-def test_days_add_up_and_end_with_now(figures: Figures) -> None:
+def test_days_add_up_and_end_with_current_counts(figures: Figures) -> None:
     days = {day.day: day for day in figures.days}
     assert figures.days[0].day == days_ago(60).date()
     assert figures.days[-1].day == NOW.date()
@@ -468,7 +474,7 @@ def test_days_add_up_and_end_with_now(figures: Figures) -> None:
     } == {6, 7}
 
 
-def test_archived_jobs_stay_in_the_figures(store: Store) -> None:
+def test_archived_jobs_stay_in_all_figures(store: Store) -> None:
     small(store)
     before = read_status(store, NOW)
     assert store.archive(finished(), NOW) == 1
@@ -483,13 +489,13 @@ def test_archived_jobs_stay_in_the_figures(store: Store) -> None:
     assert after.in_phase(Phase.COMPLETED) == 1
 
 
-def test_an_empty_queue(store: Store) -> None:
+def test_empty_queue_has_no_days(store: Store) -> None:
     figures = read_status(store, NOW)
     assert (figures.total, figures.days, figures.stuck, figures.owner_count) == (0, (), (), 0)
     assert "no table in the queue" in printed(figures)
 
 
-def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
+def test_json_has_stable_keys(figures: Figures) -> None:
     data = json.loads(as_json(figures))
     assert list(data) == [
         "at", "total", "archived", "paused", "states", "ages", "owners", "owner_count", "schemas",
@@ -501,7 +507,7 @@ def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
         "task_id": data["stuck"][0]["task_id"],
         "table": "spark_catalog.sales.half",
         "trouble": "not_moving",
-        "words": "writes are blocked, and no run goes on with it",
+        "words": "writes are blocked, and no run continues it",
         "state": "IcebergReady",
         "since": "2026-11-20T12:00:00+00:00",
         "owners": ["ann@example.com"],
@@ -509,11 +515,11 @@ def test_the_json_has_keys_that_programs_can_rely_on(figures: Figures) -> None:
     }
 
 
-def test_the_text_begins_with_what_is_stuck(figures: Figures) -> None:
+def test_text_begins_with_stuck_tables(figures: Figures) -> None:
     lines = printed(figures).splitlines()
     assert lines[0] == "1 of 7 tables are completed (14.3 %)"
     assert "1 table is stuck" in lines[3]
-    assert lines[5].split("  ")[0] == "Writes are blocked, and no run goes on with it"
+    assert lines[5].split("  ")[0] == "Writes are blocked, and no run continues it"
     assert lines[5].endswith("1  2 days  tableferry fleet migrate")
     assert "spark_catalog.sales.half" in lines[9]
     ends = lines[lines.index("Next:") + 1 :]
@@ -521,7 +527,7 @@ def test_the_text_begins_with_what_is_stuck(figures: Figures) -> None:
     assert "  tableferry fleet resume spark_catalog.sales.paused" in ends
 
 
-def test_what_comes_next_is_what_has_an_effect(store: Store) -> None:
+def test_next_commands_have_an_effect(store: Store) -> None:
     fleet = Fleet(store)
     store.save_wave(Wave("later"))
     fleet.add("view", "told", "waits", at=days_ago(5))
@@ -530,11 +536,11 @@ def test_what_comes_next_is_what_has_an_effect(store: Store) -> None:
     fleet.ready("waits", days_ago(4))
     fleet.change("waits", days_ago(4), wave="later")
     assert "Next:" not in printed(read_status(store, NOW))
-    fleet.add("text", "new", "untold", at=days_ago(5))
+    fleet.add("text", "new", "unnotified", at=days_ago(5))
     fleet.paused("text", days_ago(3), PauseReason.IS_CSV_TEXT, "it's text")
-    fleet.ready("untold", days_ago(4))
+    fleet.ready("unnotified", days_ago(4))
     figures = read_status(store, NOW)
-    assert figures.due.letters == 1
+    assert figures.due.notifications == 1
     lines = printed(figures).splitlines()
     assert lines[lines.index("Next:") + 1 :] == [
         "  tableferry fleet resume spark_catalog.sales.text --rewrite",
@@ -543,7 +549,7 @@ def test_what_comes_next_is_what_has_an_effect(store: Store) -> None:
     ]
 
 
-def test_watching_reads_anew_until_ctrl_c(store: Store) -> None:
+def test_watch_refreshes_until_ctrl_c(store: Store) -> None:
     fleet = small(store)
     waited: list[float] = []
 
@@ -568,7 +574,7 @@ def printed(figures: Figures) -> str:
     return captured.get()
 
 
-def test_the_first_day_of_a_fleet(store: Store) -> None:
+def test_fleet_of_one_day_has_one_day_and_no_forecast(store: Store) -> None:
     Fleet(store).add("t", at=NOW - timedelta(hours=1))
     figures = read_status(store, NOW)
     assert [day.day for day in figures.days] == [date(2026, 11, 22)]
@@ -576,7 +582,7 @@ def test_the_first_day_of_a_fleet(store: Store) -> None:
     assert figures.forecast.words.startswith("No forecast")
 
 
-def test_the_command_line_shows_it(store: Store, tmp_path: Path) -> None:
+def test_command_prints_text_json_and_page(store: Store, tmp_path: Path) -> None:
     small(store)
     queue = ["fleet", "status", "--store", f"sqlite:///{tmp_path}/fleet.db"]
     run = CliRunner()

@@ -28,6 +28,7 @@ from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.modes import close, migrator, preprocessor, reverter, shadower
 from tableferry.fleet.modes.claims import Takes
 from tableferry.fleet.modes.job_run import JobRun
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.rows import to_row
@@ -35,7 +36,6 @@ from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session

@@ -22,10 +22,10 @@ from tableferry.fleet.jobs.steps import MakeManaged
 from tableferry.fleet.modes import worker as worker_module
 from tableferry.fleet.modes.claims import Portion
 from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session

@@ -16,9 +16,9 @@ from tableferry.pipelines.model.facts import Checkpoint, HandOver, UnknownHandOv
 from tableferry.pipelines.model.flows import Project, ReaderSource, View
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange
 from tableferry.pipelines.model.steps import DefineView, PlannedFlow, RecordStart, RenameFlow, Step
 from tableferry.pipelines.model.target_state import Baseline, TargetState, Tracking
+from tableferry.pipelines.model.topics import KafkaOffset, KafkaRange
 from tableferry.spark.tables import TableName
 
 TOPIC = TableName.at("kafka://orders")

@@ -14,10 +14,11 @@ import pytest
 
 from tableferry.convert.catalog import native_engine, partitions
 from tableferry.fleet.access import tags
+from tableferry.fleet.copies import copy_removal, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.operations import table_search
 from tableferry.fleet.operations.table_requests import Pattern
-from tableferry.fleet.warehouse import asking, copy_removal, existing, iceberg, renaming, versions, views
+from tableferry.fleet.warehouse import asking, existing, renaming, versions, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.delta import commits
 from tableferry.formats.hive.catalog_tables import list_tables
@@ -119,7 +120,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
     "tags": lambda spark: spark.sql(tags.query(ODD)),
     "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
-    "location": in_warehouse(lambda warehouse: copy_removal.location(warehouse, ODD)),
+    "location": in_warehouse(lambda warehouse: copy_removal.read_location(warehouse, ODD)),
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tests import soak
 from tests.spec_edits import FIRST, KNOWN, SCHEMA, SELECTS, STARTS, TURNS, WHERES, Drawn, Scenario
 
 from tableferry.errors import Finding, Refused, TableferryError
+from tableferry.pipelines import specs
 from tableferry.pipelines.engines.performer import Runner, find_unrecorded_progress
 from tableferry.pipelines.engines.port import apply_definitions
 from tableferry.pipelines.handover import content_search
@@ -317,11 +318,11 @@ class Lake:
             for target in plan.targets:
                 apply_definitions(target.definitions, engine)
             engine.update()
-        runner.record_progress(find_unrecorded_progress(*opened.decide_plan()))
+        runner.record_progress(find_unrecorded_progress(*opened.after_run.decide_plan()))
 
     def status(self) -> tuple[Phase, str]:
         """Return the phase and the certainty of the hand-over from `pipelines.status`."""
-        [target] = StatusReport(self._opened().decide_plan()[0]).plan.targets
+        [target] = StatusReport(self._opened().after_run.decide_plan()[0]).plan.targets
         return target.phase, target.migration_start.certainty if target.migration_start else ""
 
     def baselines(self, target: str) -> Mapping[str, int] | None:
@@ -333,10 +334,10 @@ class Lake:
 
     def _opened(self) -> OpenedProject:
         session: Any = self.metastore
-        return open_project(self.root, session)
+        return open_project(specs.load(self.root), session, look_back=100)
 
     def _decided(self, opened: OpenedProject) -> Plan:
-        return opened.decide_plan(look_back=100)[0]
+        return opened.decide_plan()[0]
 
 
 @contextmanager

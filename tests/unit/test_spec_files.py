@@ -76,10 +76,12 @@ def test_file_that_cannot_be_read_is_reported(project: ProjectFiles) -> None:
 def test_flow_group_file_without_main_file_is_reported(project: ProjectFiles) -> None:
     project.write(MAIN, project.append())
     (group,) = project.flow()["flowGroups"]
+    project.write(SPECS + "a_flow.json", {"dataFlowId": "a", **group})
     project.write(SPECS + "lost_flow.json", {"dataFlowId": "lost", **group})
     project.write(SPECS + "mixed_flow.json", {"dataFlowId": "orders_append", **group})
     project.write(SPECS + "nameless_flow.json", group)
     assert project.problems() == [
+        f"{SPECS}a_flow.json: dataFlowId: SPEC_GROUP_WITHOUT_SPEC id=a",
         f"{SPECS}lost_flow.json: dataFlowId: SPEC_GROUP_WITHOUT_SPEC id=lost",
         f"{SPECS}mixed_flow.json: dataFlowId: SPEC_STANDARD_WITH_FLOW_GROUPS id=orders_append",
         f"{SPECS}nameless_flow.json: dataFlowId: SPEC_KEY_MISSING",

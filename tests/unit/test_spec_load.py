@@ -45,7 +45,7 @@ def test_append_only_example_is_compiled(project: ProjectFiles) -> None:
     loaded = project.load()
     (dataflow,) = loaded.dataflows
     assert (loaded.root, loaded.name, loaded.state_volume) == (str(project.root), project.root.name, "state")
-    assert (dataflow.id, dataflow.group, dataflow.file) == ("orders_append", "sales", MAIN)
+    assert (dataflow.id, dataflow.file) == ("orders_append", MAIN)
     target = TableName(("silver", "orders"))
     assert dataflow.target == Target(
         target, properties={"delta.enableChangeDataFeed": "true"}, location=f"{MAIN}: targetDetails"
@@ -67,7 +67,6 @@ def test_append_only_example_is_compiled(project: ProjectFiles) -> None:
         content_first=True,
         location=f"{MAIN}: tableMigrationDetails",
     )
-    assert dataflow.features == {"operationalMetadataEnabled": True}
 
 
 def test_scd2_example_is_compiled(project: ProjectFiles) -> None:
@@ -308,7 +307,6 @@ def test_target_keeps_every_setting(project: ProjectFiles) -> None:
     project.write("pipeline_configs/global.json", {"mandatory_table_properties": {"p": "global"}})
     project.write(MAIN, project.append(targetDetails=details, tableMigrationDetails=None, tags={"a": 1}))
     (dataflow,) = project.load().dataflows
-    assert dataflow.tags == {"a": "1"}
     assert dataflow.target == Target(
         TableName(("orders",)),
         schema_file=str(schema),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import typer
 import typer.main
@@ -151,8 +152,37 @@ class App(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any
     ) -> Callable[[_Function], _Function]:
-        """Register a command, as `typer.Typer.command` does."""
-        return super().command(name, cls=cls, **settings)
+        """Register a command, as `typer.Typer.command` does.
+
+        A parameter ``options`` is a dataclass; its fields become options of the command.
+        """
+        register = super().command(name, cls=cls, **settings)
+
+        def add(function: _Function) -> _Function:
+            register(_spread_options(function))
+            return function
+
+        return add
+
+
+def _spread_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that has the fields of its parameter ``options`` in place of this parameter."""
+    if "options" not in function.__annotations__:
+        return function
+    signature = inspect.signature(function, eval_str=True)
+    shared = signature.parameters["options"].annotation
+    hints = get_type_hints(shared, include_extras=True)
+
+    @wraps(function)
+    def spread(**values: Any) -> Any:
+        return function(options=shared(**{name: values.pop(name) for name in hints}), **values)
+
+    own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
+    fields = inspect.signature(shared).parameters.values()
+    parameters = [*own, *(field.replace(annotation=hints[field.name]) for field in fields)]
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    spread.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
+    return spread
 
 
 def common_options(ctx: typer.Context) -> CommonOptions:

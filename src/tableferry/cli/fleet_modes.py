@@ -28,7 +28,7 @@ from tableferry.cli.fleet_options import (
 )
 from tableferry.cli.fleet_reports import job_data, notification_lines, report_lines
 from tableferry.cli.options import Warehouse
-from tableferry.fleet.reports import ModeReport
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.spark import session
 
 if TYPE_CHECKING:
@@ -153,9 +153,9 @@ def fleet_communicate(
     dry_run_folder: Annotated[
         Path,
         typer.Option(
-            "--letters", metavar="DIR", help="Folder in which a dry run writes notifications as .eml files."
+            "--folder", metavar="DIR", help="Folder in which a dry run writes notifications as .eml files."
         ),
-    ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
+    ] = Path(session.DEFAULT_WAREHOUSE, "notifications"),
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,

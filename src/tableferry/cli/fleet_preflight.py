@@ -27,8 +27,8 @@ from tableferry.cli.fleet_options import (
 )
 from tableferry.cli.options import Html, Warehouse, write_file
 from tableferry.errors import InputError, TableError
+from tableferry.fleet.jobs.findings import Preflight
 from tableferry.fleet.jobs.job import Job, TargetFormat
-from tableferry.fleet.reports import Preflight
 from tableferry.spark.tables import DEFAULT_CATALOG
 
 preflight_app = App()

@@ -12,7 +12,7 @@ from tableferry.amounts import counted
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.next_action import next_action
 from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.reports import JobReport, ModeReport
+from tableferry.fleet.modes.results import JobReport, ModeReport
 
 if TYPE_CHECKING:
     from tableferry.fleet.modes.communicator import CommunicateReport

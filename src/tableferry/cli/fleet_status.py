@@ -18,7 +18,7 @@ from tableferry.cli.fleet_options import (
     StoreOption,
 )
 from tableferry.cli.options import Html, Warehouse, write_file
-from tableferry.fleet.status.figures import Figures
+from tableferry.fleet.reports.figures import Figures
 
 status_app = App()
 

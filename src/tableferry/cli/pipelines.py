@@ -41,15 +41,11 @@ class Engine(StrEnum):
     DECLARATIVE = "declarative"
 
 
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--target", metavar="NAME", help="Only this target table (repeatable)."),
-]
-EngineOption = Annotated[
-    Engine,
+DropHistory = Annotated[
+    bool,
     typer.Option(
-        "--engine",
-        help="The engine of the flows: tableferry itself (streaming), or a declarative pipeline.",
+        "--drop-history",
+        help="With --full-refresh: also drop the copied history of a finished migration, permanently.",
     ),
 ]
 Adopt = Annotated[
@@ -72,35 +68,36 @@ PipelineProject = Annotated[
         help="As for run; with --engine databricks, the default is in the pipeline's configuration.",
     ),
 ]
-Storage = Annotated[
-    Path | None,
+EngineOption = Annotated[
+    Engine,
     typer.Option(
-        "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
-    ),
-]
-PipelineId = Annotated[
-    str | None, typer.Option("--pipeline-id", metavar="ID", help="The id under which state is recorded.")
-]
-DropHistory = Annotated[
-    bool,
-    typer.Option(
-        "--drop-history",
-        help="With --full-refresh: also drop the copied history of a finished migration, permanently.",
+        "--engine",
+        help="The engine of the flows: tableferry itself (streaming), or a declarative pipeline.",
     ),
 ]
 
 
-@dataclass(frozen=True)
-class ProjectOptions:
-    """The options that select a project, the engine of its flows, and the place of its tables."""
+@dataclass(frozen=True, kw_only=True)
+class StreamingOptions:
+    """The options that select a project, its targets and the place of its tables."""
 
-    project: Path | None
-    engine: Engine
-    storage: Path | None
-    environment: str | None
-    token: Sequence[str] | None
-    pipeline_id: str | None
-    warehouse: Path | None
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="NAME", help="Only this target table (repeatable)."),
+    ] = None
+    project: Project
+    environment: Environment = None
+    token: Tokens = None
+    pipeline_id: Annotated[
+        str | None,
+        typer.Option("--pipeline-id", metavar="ID", help="The id under which state is recorded."),
+    ] = None
+    warehouse: Warehouse = None
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """The names of the selected targets; none for all."""
+        return self.target or ()
 
     def open(self) -> tuple[LoadedProject, SparkSession, pipelines.Pipeline | None]:
         """Read the project, then start a session, so that errors in files are reported first."""
@@ -155,6 +152,24 @@ class ProjectOptions:
         return pipelines.specs.load(project, environment=environment, reserved=tokens), pipeline, tokens
 
     def _pipeline(self) -> pipelines.Pipeline | None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectOptions(StreamingOptions):
+    """The options of `StreamingOptions`, and the engine of the flows."""
+
+    # The configuration of a pipeline on Databricks may name the project.
+    project: PipelineProject = None  # type: ignore[assignment]
+    engine: EngineOption = Engine.STREAMING
+    storage: Annotated[
+        Path | None,
+        typer.Option(
+            "--storage", metavar="DIR", help="The storage of spark-pipeline.yml, for --engine declarative."
+        ),
+    ] = None
+
+    def _pipeline(self) -> pipelines.Pipeline | None:
         match self.engine:
             case Engine.STREAMING:
                 return None
@@ -168,9 +183,16 @@ class ProjectOptions:
                 return pipelines.SparkPipeline(self.storage)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrepareOptions(ProjectOptions):
+    """The options of `ProjectOptions`; the default engine is Databricks."""
+
+    engine: EngineOption = Engine.DATABRICKS
+
+
 @pipelines_app.command("plan")
 def pipelines_plan(
-    target: Targets = None,
+    options: ProjectOptions,
     full_refresh: Annotated[
         list[str] | None,
         typer.Option("--full-refresh", metavar="TARGET", help="Plan a rebuild of this target."),
@@ -186,20 +208,12 @@ def pipelines_plan(
     drop_history: DropHistory = False,
     adopt: Adopt = False,
     look_back: LookBack = None,
-    project: PipelineProject = None,
-    engine: EngineOption = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
 ) -> CommandResult:
     """Print the plan of a run, and write nothing."""
-    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
     plan = pipelines.plan(
-        loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
+        loaded, spark, targets=options.targets, full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
         pipeline=pipeline,
     )  # fmt: skip
     checked = pipelines.check(plan, spark) if check else None
@@ -215,7 +229,7 @@ def pipelines_plan(
 
 @pipelines_app.command("run")
 def pipelines_run(
-    target: Targets = None,
+    options: StreamingOptions,
     full_refresh: Annotated[
         list[str] | None,
         typer.Option(
@@ -225,69 +239,42 @@ def pipelines_run(
     drop_history: DropHistory = False,
     adopt: Adopt = False,
     look_back: LookBack = None,
-    *,
-    project: Project,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
 ) -> CommandResult:
     """Run one update: copy missing history, process all available commits, and stop."""
-    options = ProjectOptions(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
     loaded, spark, _ = options.open()
     run = pipelines.run(
-        loaded, spark, targets=target or (), full_refresh=full_refresh or (), adopt=adopt,
-        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
+        loaded, spark, targets=options.targets, full_refresh=full_refresh or (), adopt=adopt,
+        drop_history=drop_history, look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
     )  # fmt: skip
     return _run_result(run, pipelines.reports.print_run)
 
 
 @pipelines_app.command("prepare")
 def pipelines_prepare(
-    target: Targets = None,
-    adopt: Adopt = False,
-    look_back: LookBack = None,
-    project: PipelineProject = None,
-    engine: EngineOption = Engine.DATABRICKS,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
+    options: PrepareOptions, adopt: Adopt = False, look_back: LookBack = None
 ) -> CommandResult:
     """Prepare an update of a declarative pipeline; run it before each update.
 
     It records the baselines of new migrations, and compares finished copies with their legacy tables.
     """
-    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
     if pipeline is None:
         raise Refused("NOTHING_TO_PREPARE")
     run = pipelines.prepare(
-        loaded, spark, pipeline=pipeline, targets=target or (), adopt=adopt,
-        look_back=parse_look_back(look_back), pipeline_id=pipeline_id,
+        loaded, spark, pipeline=pipeline, targets=options.targets, adopt=adopt,
+        look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
     )  # fmt: skip
     return _run_result(run, pipelines.reports.print_prepared)
 
 
 @pipelines_app.command("status")
-def pipelines_status(
-    target: Targets = None,
-    project: PipelineProject = None,
-    engine: EngineOption = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-) -> CommandResult:
+def pipelines_status(options: ProjectOptions) -> CommandResult:
     """Show the state of each target: copying, waiting for sources, or complete."""
-    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, pipeline, tokens = options.read()
 
     def status_by(spark: SparkSession | LocalMetastore) -> pipelines.StatusReport:
         return pipelines.status(
-            loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline
+            loaded, spark, targets=options.targets, pipeline_id=options.pipeline_id, pipeline=pipeline
         )
 
     try:
@@ -301,23 +288,15 @@ def pipelines_status(
 
 
 @pipelines_app.command("verify")
-def pipelines_verify(
-    target: Targets = None,
-    project: PipelineProject = None,
-    engine: EngineOption = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-) -> CommandResult:
+def pipelines_verify(options: ProjectOptions) -> CommandResult:
     """Compare each target with its legacy table, up to the positions of old streams and flows.
 
     No stream has to be paused if the spec names the old streams' checkpoints.
     """
-    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, spark, pipeline = options.open()
-    found = pipelines.verify(loaded, spark, targets=target or (), pipeline_id=pipeline_id, pipeline=pipeline)
+    found = pipelines.verify(
+        loaded, spark, targets=options.targets, pipeline_id=options.pipeline_id, pipeline=pipeline
+    )
     return CommandResult(
         pipelines.reports.verify_data(found),
         lambda console: pipelines.reports.print_verify(console, found),
@@ -326,23 +305,14 @@ def pipelines_verify(
 
 
 @pipelines_app.command("undo")
-def pipelines_undo(
-    target: Targets = None,
-    *,
-    project: Project,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
-) -> CommandResult:
+def pipelines_undo(options: StreamingOptions) -> CommandResult:
     """Return tables that were taken over (mode takeOver) to their old streams.
 
     The old streams' checkpoints are moved to the positions at which the flows stopped. Run the project first,
     and start the old streams afterwards.
     """
-    options = ProjectOptions(project, Engine.STREAMING, None, environment, token, pipeline_id, warehouse)
     loaded, spark, _ = options.open()
-    undone = pipelines.undo(loaded, spark, targets=target or (), pipeline_id=pipeline_id)
+    undone = pipelines.undo(loaded, spark, targets=options.targets, pipeline_id=options.pipeline_id)
     return CommandResult(
         pipelines.reports.undo_data(undone), lambda console: pipelines.reports.print_undo(console, undone)
     )
@@ -350,7 +320,7 @@ def pipelines_undo(
 
 @pipelines_app.command("finish")
 def pipelines_finish(
-    target: Targets = None,
+    options: ProjectOptions,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Don't compare rows with those of the old streams.")
     ] = False,
@@ -361,13 +331,6 @@ def pipelines_finish(
             help="Finish migrations even if their hand-over was assumed and no rows prove it.",
         ),
     ] = False,
-    project: PipelineProject = None,
-    engine: EngineOption = Engine.STREAMING,
-    storage: Storage = None,
-    environment: Environment = None,
-    token: Tokens = None,
-    pipeline_id: PipelineId = None,
-    warehouse: Warehouse = None,
 ) -> CommandResult:
     """Remove complete migrations: delete their state files, keep data and streaming flows.
 
@@ -375,13 +338,12 @@ def pipelines_finish(
     hand-over needs --accept-assumed. With --engine databricks, no rows are compared: the command needs no
     Spark, only a login to the workspace.
     """
-    options = ProjectOptions(project, engine, storage, environment, token, pipeline_id, warehouse)
     loaded, pipeline, tokens = options.read()
     in_workspace = isinstance(pipeline, pipelines.DatabricksPipeline)
     spark = None if in_workspace else options.spark_session(loaded, pipeline, tokens)
     finish = pipelines.finish(
-        loaded, spark, targets=target or (),
-        pipeline_id=pipeline_id, pipeline=pipeline, verify=not no_verify,
+        loaded, spark, targets=options.targets,
+        pipeline_id=options.pipeline_id, pipeline=pipeline, verify=not no_verify,
         accept_assumed=accept_assumed,
     )  # fmt: skip
     return CommandResult(

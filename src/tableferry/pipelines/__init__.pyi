@@ -14,7 +14,6 @@ from .engines.declarative.load_plan import load_plan as load_plan
 from .engines.declarative.pipeline import SparkPipeline as SparkPipeline
 from .engines.declarative.plan import PipelineMaterializedView as PipelineMaterializedView
 from .engines.declarative.plan import PipelinePlan as PipelinePlan
-from .engines.declarative.plan import PipelineSnapshots as PipelineSnapshots
 from .engines.declarative.plan import PipelineTable as PipelineTable
 from .engines.declarative.plan import PipelineView as PipelineView
 from .engines.declarative.plan import read as read

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.errors import SessionError
-from tableferry.pipelines.databricks_finish import finish_without_spark
+from tableferry.pipelines import specs
 from tableferry.pipelines.engines.databricks.pipeline import DatabricksPipeline
 from tableferry.pipelines.engines.plan_validation import find_missing_sequence
 from tableferry.pipelines.engines.port import EffectHook
+from tableferry.pipelines.finished_migrations import finish_with_proofs, finish_without_spark
 from tableferry.pipelines.handover.proofs import Proof, prove_start
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
@@ -22,10 +23,11 @@ from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import open_project, open_state, target_keys
 from tableferry.pipelines.preparation import drop_clone
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
-from tableferry.pipelines.sources.column_mismatches import find_lost_rules, find_narrow_copied_columns
 from tableferry.pipelines.sources.copy_findings import (
     UnrepresentableRows,
     count_unrepresentable_rows,
+    find_lost_rules,
+    find_narrow_copied_columns,
     find_rows_ending_in_future,
 )
 from tableferry.pipelines.update import Update
@@ -71,16 +73,18 @@ def plan(
         TableError: A table isn't a Delta table, or may not be read.
     """
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
-    )
-    planned, facts = opened.decide_plan(
-        opened.resolve_keys(full_refresh),
+        _load(project, environment),
+        spark,
+        targets=targets,
+        full_refresh=full_refresh,
         adopt=adopt,
-        count_rows=True,
         drop_history=drop_history,
         look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
+        pipeline_id=pipeline_id,
+        pipeline=pipeline,
     )
+    planned, facts = opened.decide_plan(for_report=True)
     return replace(
         planned, targets=tuple(_with_row_findings(target, facts, spark) for target in planned.targets)
     )
@@ -98,7 +102,7 @@ def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) ->
     return replace(
         target,
         warnings=(*target.warnings, *(finding for finding in found if finding is not None)),
-        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark)),
+        refusals=(*target.refusals, *find_narrow_copied_columns(target, spark, facts.tables)),
     )
 
 
@@ -142,18 +146,18 @@ def run(
         Busy: Another process runs one of these targets.
         TableferryError: As for `plan`, or a flow failed.
     """
-    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
-    refreshed = opened.resolve_keys(full_refresh)
-    update = Update(
-        opened,
-        before,
-        refreshed=refreshed,
+    opened = open_project(
+        _load(project, environment),
+        spark,
+        targets=targets,
+        full_refresh=full_refresh,
         adopt=adopt,
         drop_history=drop_history,
         look_back=look_back or DEFAULT_LOOK_BACK,
         through_connect=not in_process(spark),
+        pipeline_id=pipeline_id,
     )
-    return update.run()
+    return Update(opened, before).run()
 
 
 def prepare(
@@ -180,9 +184,15 @@ def prepare(
         TableferryError: As for `plan`.
     """
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment),
+        spark,
+        targets=targets,
+        adopt=adopt,
+        look_back=look_back or DEFAULT_LOOK_BACK,
+        pipeline_id=pipeline_id,
+        pipeline=pipeline,
     )
-    return Update(opened, before, adopt=adopt, look_back=look_back or DEFAULT_LOOK_BACK).prepare()
+    return Update(opened, before).prepare()
 
 
 def status(
@@ -203,9 +213,9 @@ def status(
     """
     session = cast("SparkSession", spark)
     opened = open_project(
-        project, session, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment), session, targets=targets, pipeline_id=pipeline_id, pipeline=pipeline
     )
-    return StatusReport(opened.decide_plan(count_rows=True)[0])
+    return StatusReport(opened.decide_plan(for_report=True)[0])
 
 
 def verify(
@@ -224,7 +234,7 @@ def verify(
     all rows that the flows have. The arguments are those of `plan`.
     """
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment), spark, targets=targets, pipeline_id=pipeline_id, pipeline=pipeline
     )
     return Update(opened).verify()
 
@@ -247,7 +257,7 @@ def undo(
         Refused: A target wasn't taken over, or can't be returned; nothing was written.
         Busy: Another process runs one of these targets.
     """
-    opened = open_project(project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment)
+    opened = open_project(_load(project, environment), spark, targets=targets, pipeline_id=pipeline_id)
     return Update(opened, before).undo()
 
 
@@ -276,7 +286,7 @@ def finish(
     """
     if pipeline is not None and pipeline.kind == "databricks":
         loaded, store = open_state(
-            project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+            _load(project, environment), spark, pipeline_id=pipeline_id, pipeline=pipeline
         )
         if spark is None and isinstance(pipeline, DatabricksPipeline):
             drop = pipeline.drop_table
@@ -286,9 +296,13 @@ def finish(
         return finish_without_spark(loaded, store, pipeline, drop, only, accept_assumed=accept_assumed)
     spark = _given(spark)
     opened = open_project(
-        project, spark, targets=targets, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+        _load(project, environment), spark, targets=targets, pipeline_id=pipeline_id, pipeline=pipeline
     )
-    return Update(opened).finish(verify=verify, accept_assumed=accept_assumed)
+    return finish_with_proofs(Update(opened), verify=verify, accept_assumed=accept_assumed)
+
+
+def _load(project: Project | str | Path, environment: str | None) -> Project:
+    return project if isinstance(project, Project) else specs.load(project, environment=environment)
 
 
 def _given(spark: SparkSession | None) -> SparkSession:

@@ -49,7 +49,7 @@ def prepare_targets(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
             runner.compare_copy(target)
     if runner.verdicts:
         # The next update may start flows, so the identities of the compared tables are recorded before it.
-        decided, _ = opened.decide_plan()
+        decided, _ = opened.after_run.decide_plan()
         for target in decided.targets:
             steps = tuple(step for step in target.steps if isinstance(step, RecordTableIdentity))
             runner.perform_state_steps(replace(target, steps=steps))

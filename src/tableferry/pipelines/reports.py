@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.engines.port import FlowResult
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import SkippedSpec
-    from tableferry.pipelines.model.target_state import Certainty
+    from tableferry.pipelines.model.target_state import Certainty, MigrationStart
     from tableferry.pipelines.sources.copy_findings import UnrepresentableRows
     from tableferry.spark.tables import TableName
     from tableferry.verify import Verdict
@@ -257,7 +257,7 @@ def print_plan(
         for refusal in target.refusals:
             _print_finding(console, refusal, "  ! ")
         if target.nearest:
-            console.print(render(target.nearest), markup=False, highlight=False)
+            console.print(render(target.nearest))
         console.print()
     _print_skipped(console, plan.project.skipped)
     for legacy in not_representable or ():
@@ -292,7 +292,7 @@ def print_run(console: Console, run: RunReport) -> None:
                 console.print(f"  {counted(count, 'row')} {verb} the rule '{rule}'")
         if not target.results:
             console.print(f"{target.plan.target}: nothing new")
-    _print_state(console, run, _RUN)
+    _print_state(console, [target.plan for target in run.targets], run.skipped, _RUN)
 
 
 def print_prepared(console: Console, run: RunReport) -> None:
@@ -300,24 +300,29 @@ def print_prepared(console: Console, run: RunReport) -> None:
     for target in run.targets:
         if target.verdict:
             console.print(f"{target.plan.target}: {_describe_copy(target.verdict)}")
-    _print_state(console, run, _UPDATE)
-
-
-def _print_state(console: Console, run: RunReport, command: str) -> None:
-    plans = [target.plan for target in run.targets]
-    _print_targets(console, plans)
-    _print_skipped(console, run.skipped)
-    _print_next(console, plans, command)
+    _print_state(console, [target.plan for target in run.targets], run.skipped, _UPDATE)
 
 
 def print_status(console: Console, status: StatusReport) -> None:
     """Print the state of each target."""
-    _print_targets(console, status.plan.targets)
-    _print_skipped(console, status.plan.project.skipped)
-    for target in status.plan.targets:
-        for refusal in target.refusals:
-            _print_finding(console, refusal, "! ")
-    _print_next(console, status.plan.targets, _UPDATE if status.plan.in_pipeline else _RUN)
+    plan = status.plan
+    refusals = [refusal for target in plan.targets for refusal in target.refusals]
+    command = _UPDATE if plan.in_pipeline else _RUN
+    _print_state(console, plan.targets, plan.project.skipped, command, refusals)
+
+
+def _print_state(
+    console: Console,
+    targets: Sequence[TargetPlan],
+    skipped: Sequence[SkippedSpec],
+    command: str,
+    refusals: Sequence[Finding] = (),
+) -> None:
+    _print_targets(console, targets)
+    _print_skipped(console, skipped)
+    for refusal in refusals:
+        _print_finding(console, refusal, "! ")
+    _print_next(console, targets, command)
 
 
 def print_verify(console: Console, found: VerifyReport) -> None:
@@ -350,7 +355,7 @@ def _print_proof(console: Console, proof: Proof) -> None:
         )
         return
     console.print(f"{proof.target}: DIFFERS from {other}:")
-    console.print(render(proof.verdict), markup=False, highlight=False)
+    console.print(render(proof.verdict))
 
 
 def _print_start(console: Console, proof: Proof) -> None:
@@ -358,24 +363,19 @@ def _print_start(console: Console, proof: Proof) -> None:
     if verdict is None:
         console.print(f"Check: the hand-over point of {proof.target} can't be proved: {proof.why_not}")
         return
+    legacy, sources, rows = verdict.source_label, verdict.target_label, counted(proof.rows, "row")
     if verdict.matches:
-        console.print(
-            f"Check: the hand-over point of {proof.target} is proved: {verdict.source_label} contains "
-            f"exactly the {counted(proof.rows, 'row')} made of {verdict.target_label}"
-        )
-        return
-    if proof.only_legacy_has_more:
-        console.print(
-            f"Check: the hand-over point of {proof.target} loses nothing: {verdict.source_label} contains "
-            f"all {counted(proof.rows, 'row')} made of {verdict.target_label}. It also has rows that the "
+        result = f"is proved: {legacy} contains exactly the {rows} made of {sources}"
+    elif proof.only_legacy_has_more:
+        result = (
+            f"loses nothing: {legacy} contains all {rows} made of {sources}. It also has rows that the "
             "sources have lost, or that the flows will write again:"
         )
     else:
-        console.print(
-            f"Check: the hand-over point of {proof.target} is WRONG: {verdict.source_label} lacks rows of "
-            f"{verdict.target_label}, which no flow will write:"
-        )
-    console.print(render(verdict), markup=False, highlight=False)
+        result = f"is WRONG: {legacy} lacks rows of {sources}, which no flow will write:"
+    console.print(f"Check: the hand-over point of {proof.target} {result}")
+    if not verdict.matches:
+        console.print(render(verdict))
 
 
 def print_finish(console: Console, finish: FinishReport) -> None:
@@ -410,37 +410,16 @@ def _skipped_data(skipped: Sequence[SkippedSpec]) -> list[dict[str, Any]]:
 
 def _print_skipped(console: Console, skipped: Sequence[SkippedSpec]) -> None:
     for spec in skipped:
-        console.print(str(spec), markup=False, highlight=False)
+        console.print(str(spec))
 
 
 def _target_data(target: TargetPlan) -> dict[str, Any]:
-    tracking, migration_start = target.state.tracking, target.migration_start
-    writes = target.legacy_writes
+    start = target.migration_start
     return {
         "target": str(target.target),
         "phase": target.phase,
-        "copy": {
-            "table": str(migration_start.copy.table),
-            "version": migration_start.copy.version,
-            "copied": target.state.copied,
-            "rows": tracking.copied_rows if tracking else None,
-            "verified": (tracking.verified or None) if tracking else None,
-            "writtenSince": {
-                operation: list(versions) for operation, versions in writes.foreign_commits.items()
-            }
-            if writes
-            else None,
-            "handOver": migration_start.certainty,
-            "oldStreams": {
-                query: {"copied": batch, "newest": (writes.batches if writes else {}).get(query, batch)}
-                for query, batch in migration_start.batches.items()
-            },
-        }
-        if migration_start
-        else None,
-        "baselines": {str(base.table): base.version for base in migration_start.baselines.values()}
-        if migration_start
-        else {},
+        "copy": _copy_data(target, start) if start else None,
+        "baselines": {str(base.table): base.version for base in start.baselines.values()} if start else {},
         "flows": [{"flow": flow.name, "action": flow.action} for flow in target.flows],
         "waitingFor": [
             {
@@ -451,6 +430,24 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
             }
             for wait in target.waits
         ],
+    }
+
+
+def _copy_data(target: TargetPlan, start: MigrationStart) -> dict[str, Any]:
+    tracking, writes = target.state.tracking, target.legacy_writes
+    commits, newest = (writes.foreign_commits, writes.batches) if writes else (None, {})
+    return {
+        "table": str(start.copy.table),
+        "version": start.copy.version,
+        "copied": target.state.copied,
+        "rows": tracking.copied_rows if tracking else None,
+        "verified": (tracking.verified or None) if tracking else None,
+        "writtenSince": None if commits is None else {key: list(found) for key, found in commits.items()},
+        "handOver": start.certainty,
+        "oldStreams": {
+            query: {"copied": batch, "newest": newest.get(query, batch)}
+            for query, batch in start.batches.items()
+        },
     }
 
 
@@ -486,8 +483,8 @@ def _describe_phase(target: TargetPlan) -> str:
 def _print_finding(console: Console, finding: Finding, mark: str) -> None:
     """Print a finding after a mark, and its remedy on the next line."""
     problem, remedy = f"{mark}[{finding.condition}] {finding.message}", f"{' ' * len(mark)}{finding.remedy}"
-    console.print(problem, markup=False, highlight=False)
-    console.print(remedy, markup=False, highlight=False)
+    console.print(problem)
+    console.print(remedy)
 
 
 def _find_legacy_writes(target: TargetPlan) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ _THREADS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tableferry")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _LOCAL = re.compile(r"(?:file:(?://)?)?(/(?!/).*)")
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -64,6 +65,11 @@ def parallel_map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
     running = [_THREADS.submit(work, item) for item in items]
     wait(running)
     return [future.result() for future in running]
+
+
+def parallel_dict(work: Callable[[_T], _R], items: Mapping[_K, _T]) -> dict[_K, _R]:
+    """Call an I/O-bound function on several values concurrently and return the results by key."""
+    return dict(zip(items, parallel_map(work, items.values()), strict=True))
 
 
 @contextmanager
@@ -291,12 +297,13 @@ def _facts_from_log(name: TableName, folder: Path) -> TableFacts | None:
         table = deltalake.DeltaTable(str(folder))
         metadata = table.metadata()
         properties = {key: value or "" for key, value in metadata.configuration.items()}
-        layout = None
+        fields, layout = table.schema().fields, None
         # The log's clustering columns are in an action that deltalake doesn't return.
         if "clustering" not in (table.protocol().writer_features or ()):
-            required = tuple(field.name for field in table.schema().fields if not field.nullable)
+            required = tuple(field.name for field in fields if not field.nullable)
             layout = TableLayout(tuple(metadata.partition_columns), required)
-        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties, layout)
+        types = {field.name.lower(): field.type.to_json() for field in fields}
+        return TableFacts(name, str(metadata.id), table.version(), str(folder), properties, layout, types)
     except deltalake.exceptions.DeltaError:
         return None
 

@@ -127,6 +127,8 @@ class TableFacts:
         folder: The table's folder, if this process can read its log; otherwise None.
         properties: The table properties; empty where ``table_id`` is empty.
         layout: The layout in the log; None if the log wasn't read, or the table is clustered.
+        column_types: The types of its top-level columns as in the log's JSON, by name in lower case; empty if
+            the log wasn't read.
     """
 
     name: TableName
@@ -135,6 +137,7 @@ class TableFacts:
     folder: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, compare=False)
     layout: TableLayout | None = field(default=None, compare=False)
+    column_types: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

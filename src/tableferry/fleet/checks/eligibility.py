@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tableferry.errors import Paused, Refused
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.reports import PauseFinding
 from tableferry.fleet.warehouse.hive_table import (
     _SAME_IN_ICEBERG,
     _WIDER_IN_ICEBERG,

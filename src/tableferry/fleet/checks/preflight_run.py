@@ -12,12 +12,12 @@ from sqlalchemy import func, select
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.checks import preflight
+from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import moved, numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import PauseFinding, Preflight
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside

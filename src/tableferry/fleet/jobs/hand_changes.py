@@ -13,10 +13,10 @@ from types import MappingProxyType
 
 from tableferry.errors import Refused
 from tableferry.fleet.commands import command
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.transitions import BACK, Action
-from tableferry.fleet.reports import PauseFinding
 from tableferry.spark.tables import TableName
 
 

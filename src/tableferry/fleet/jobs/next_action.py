@@ -65,18 +65,18 @@ def _next_action(job: Job) -> NextAction:
             return NextAction("preprocess", "look at the table, and fill in owners, users and format")
         case State.READY, State.WRITES_BLOCKED if not job.in_process:
             if job.migration_begins is None:
-                return NextAction("communicate", _letter("first", job.initial_gap_days))
+                return NextAction("communicate", _notification_text("first", job.initial_gap_days))
             return NextAction("migrate", FORWARD[job.pair].action.value, job.migration_begins)
         case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
             if job.probation_ends is None:
-                letter = _letter("second", job.probation_gap_days)
-                return NextAction("communicate", f"{letter}: probation begins")
+                notification = _notification_text("second", job.probation_gap_days)
+                return NextAction("communicate", f"{notification}: probation begins")
             return NextAction("preprocess", "probation is over", job.probation_ends)
         case State.HIVE_DROPPED, State.HIVE_DROPPED:
             if job.in_process:
                 return NextAction("preprocess", "note that it is completed")
             if job.comm_level3_date is None:
-                return NextAction("communicate", "the third letter")
+                return NextAction("communicate", "the third notification")
             if job.close_at is not None:
                 return NextAction("close", "remove what is left of Hive's table", job.close_at)
             archive = "tableferry fleet archive moves it out of the queue"
@@ -89,5 +89,7 @@ def _next_action(job: Job) -> NextAction:
     return NextAction(None, f"no mode has a transition from {job.state} to {job.desired_state}")
 
 
-def _letter(which: str, days: int) -> str:
-    return f"the {which} letter" if days else f"note the day; no {which} letter, for the gap is 0 days"
+def _notification_text(which: str, days: int) -> str:
+    if days:
+        return f"the {which} notification"
+    return f"record the day; no {which} notification, because the gap is 0 days"

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.modes.claims import Portion, Takes
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.queue.selections import (
     Selection,
@@ -21,7 +22,6 @@ from tableferry.fleet.queue.selections import (
     to_shadow,
 )
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import ModeReport
 from tableferry.progress import task
 
 Mode = Literal["preprocess", "migrate", "shadow", "revert", "close"]

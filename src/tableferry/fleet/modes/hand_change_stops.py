@@ -29,8 +29,8 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
 from tableferry.fleet.modes.performer import Stopped
+from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost
-from tableferry.fleet.reports import JobReport
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 

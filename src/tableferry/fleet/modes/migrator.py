@@ -8,9 +8,9 @@ from functools import partial
 from tableferry.fleet.jobs.job import State
 from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes.job_run import JobRun, advance, dry_run_report, reported
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.wave_gate import Gate
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.warehouse import existing
 
 
@@ -60,14 +60,13 @@ def begin_or_go_on(run: JobRun, gate: Gate) -> JobReport:
 
     def work(run: JobRun) -> JobReport:
         starts, archives = run.job.to_be_processed, run.job.desired_state is State.HIVE_DROPPED
-        with gate.starting(run.job):
-            if (starts or archives) and (why := gate.holds_back(run.job)):
-                run.release(run.job)
-                return JobReport(run.job, "waiting", error=why)
-            if starts and _is_another(run):
-                return _checked_again(run)
-            if starts:
-                run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
+        if (starts or archives) and (why := gate.holds_back(run.job)):
+            run.release(run.job)
+            return JobReport(run.job, "waiting", error=why)
+        if starts and _is_another(run):
+            return _checked_again(run)
+        if starts:
+            run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
         return advance(run, FORWARD)
 
     return reported(run, work)

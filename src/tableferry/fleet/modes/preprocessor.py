@@ -9,14 +9,15 @@ from functools import partial
 from tableferry.errors import Refused
 from tableferry.fleet.checks.preflight import preflight
 from tableferry.fleet.commands import command
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.results import JobReport, ModeReport, Outcome
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport, Outcome, PauseFinding
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse

@@ -8,17 +8,17 @@ from datetime import datetime
 from functools import partial
 
 from tableferry.errors import Busy, Refused, TableError
-from tableferry.fleet.closing import check_not_closed
+from tableferry.fleet.closure.plan import check_not_closed
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.hand_changes import Acceptance
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK, REVERT_TO
 from tableferry.fleet.modes.due import takes
 from tableferry.fleet.modes.job_run import dry_run_report, run_job
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.selections import named
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.spark.tables import TableName
 
 

@@ -18,8 +18,8 @@ from tableferry.fleet.modes.hand_change_stops import (
 )
 from tableferry.fleet.modes.job_run import JobRun, reported
 from tableferry.fleet.modes.performer import perform
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.warehouse import versions
 from tableferry.fleet.warehouse.context import Warehouse
 

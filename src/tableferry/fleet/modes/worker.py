@@ -15,9 +15,9 @@ from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.modes.claims import Claims, Portion, Takes
 from tableferry.fleet.modes.due import all_due, count_due, nothing_done
 from tableferry.fleet.modes.job_run import JobRun
+from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.queue.selections import Selection, longest_ago
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import JobReport, ModeReport
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import Date, Dialect, String, Text
+from sqlalchemy import ColumnElement, Date, Dialect, String, literal_column
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -40,11 +40,20 @@ class days_after(FunctionElement[datetime]):
     type = Utc()
 
 
-class code_of(FunctionElement[str]):
-    """What stands before a text's first colon."""
+class text_before(FunctionElement[str]):
+    """The part of a text before the first separator, or all of it."""
 
     inherit_cache = True
     type = String()
+
+    def __init__(self, text: ColumnElement[str], separator: str) -> None:
+        # PostgreSQL takes no two parameters for one expression of a GROUP BY.
+        super().__init__(text, literal_column(f"'{separator}'"))
+
+
+def code_of(reason: ColumnElement[str]) -> text_before:
+    """Return the code of a pause reason, without the details after its colon."""
+    return text_before(reason, ":")
 
 
 class day_of(FunctionElement[date]):
@@ -54,26 +63,11 @@ class day_of(FunctionElement[date]):
     type = Date()
 
 
-LONGEST_KEY = 120
-"""How many bytes a text has at most that MariaDB groups in memory."""
-
-
-class _Key(TypeDecorator[str]):
-    """A text that MySQL gives as bytes, filled up with zeros."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        """Take the zeros off."""
-        return value.rstrip(b"\0").decode() if isinstance(value, bytes) else value
-
-
-class key_of(FunctionElement[str]):
-    """A text to group by; MySQL gives an empty one for more than `LONGEST_KEY`."""
+class elements_of(FunctionElement[Any]):
+    """A table of the elements of a JSON array, as texts in its only column."""
 
     inherit_cache = True
-    type = _Key()
+    name = "elements_of"
 
 
 class utc_now(FunctionElement[datetime]):
@@ -93,10 +87,10 @@ _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
         _MYSQL: "({0} + INTERVAL {1} DAY)",
         ("postgresql",): "({0} + {1} * INTERVAL '1 day')",
     },
-    code_of: {
-        (): "substring_index({0}, ':', 1)",
-        ("sqlite",): "substr({0}, 1, instr({0} || ':', ':') - 1)",
-        ("postgresql",): "split_part({0}, ':', 1)",
+    text_before: {
+        (): "substring_index({0}, {1}, 1)",
+        ("sqlite",): "substr({0}, 1, instr({0} || {1}, {1}) - 1)",
+        ("postgresql",): "split_part({0}, {1}, 1)",
     },
     day_of: {
         (): "date({0})",
@@ -105,12 +99,14 @@ _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
         # SQLite's own date() reads a time and writes it again, which takes longer than the rest of a count.
         ("sqlite",): "substr({0}, 1, 10)",
     },
-    key_of: {
-        (): "{0}",
-        # MariaDB groups by a text without a length on disk.
+    elements_of: {
+        (): "LATERAL explode(from_json({0}, 'array<string>'))",
+        ("sqlite",): "json_each({0})",
+        # The connection's collation takes é for e and A for a.
         _MYSQL: (
-            f"CASE WHEN length({{0}}) > {LONGEST_KEY} THEN '' ELSE CAST({{0}} AS BINARY({LONGEST_KEY})) END"
+            "JSON_TABLE({0}, '$[*]' COLUMNS (value TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$'))"
         ),
+        ("postgresql",): "LATERAL (SELECT json_array_elements_text(CAST({0} AS JSON)) AS value)",
     },
     utc_now: {
         ("sqlite",): "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))",

@@ -37,6 +37,12 @@ class _Compiler(SQLCompiler):
             return str(table.name)
         return f"{TableName((*schema.parts, table.name)).sql} AS {table.name}"
 
+    def visit_table_valued_alias(self, element: Any, **how: Any) -> str:
+        """Name the column of a table-valued function."""
+        text = str(super().visit_table_valued_alias(element, **how))  # type: ignore[no-untyped-call]
+        [name] = element.c.keys()
+        return f"{text}({name})" if how.get("asfrom") else text
+
     def render_literal_value(self, value: Any, type_: Any, **how: Any) -> str:
         """Write a text as every version of Spark reads it."""
         if isinstance(value, str):
@@ -85,8 +91,9 @@ class SparkDialect(DefaultDialect):
         return str(compiled), dict(compiled.params)
 
     def readable(self, clause: ClauseElement) -> str:
-        """Return a text for people, with its values in it, in one line."""
-        return " ".join(str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True})).split())
+        """Return a text for people, with its values in it."""
+        text = str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True}))
+        return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:

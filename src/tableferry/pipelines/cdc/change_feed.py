@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tableferry.errors import TableError, first_line
-from tableferry.pipelines.cdc.fold import (
+from tableferry.pipelines.cdc.event_columns import (
     ALIVE,
     DELETE,
     END,
@@ -23,9 +23,9 @@ from tableferry.pipelines.cdc.fold import (
     START,
     TRUNCATE,
     UPSERT,
-    Fold,
     quote_all,
 )
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.pipelines.model.flows import CdcSettings
 
 # Spark's error for an event without a sequence contains the event's keys between these two texts.

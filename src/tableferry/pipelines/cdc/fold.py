@@ -34,23 +34,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from tableferry.pipelines.cdc.event_columns import (
+    ALIVE,
+    DELETE,
+    END,
+    EVENT_COLUMNS,
+    EXACT,
+    OPERATION,
+    RANK,
+    SEQUENCE,
+    START,
+    TRUNCATE,
+    UPSERT,
+    null_safe_equal,
+    quote_all,
+)
 from tableferry.pipelines.cdc.target_columns import comparable_sql, conform_columns, sql_type
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.quoting import quote
-
-SEQUENCE = "__sequence"
-OPERATION = "__operation"
-EXACT = "__exact"
-RANK = "__rank"
-EVENT_COLUMNS = (SEQUENCE, OPERATION, EXACT)
-START = "__START_AT"
-END = "__END_AT"
-ALIVE = "__alive"
-UPSERT, DELETE, TRUNCATE = "upsert", "delete", "truncate"
 
 _TRUNCATED_UNTIL = "__truncated"
 _OPENS_INTERVAL = "__opens"
@@ -61,16 +66,6 @@ _IS_UPSERT = f"{OPERATION} = '{UPSERT}'"
 _IS_TRUNCATE = f"{OPERATION} = '{TRUNCATE}'"
 _IS_TRUNCATED = f"{_TRUNCATED_UNTIL} IS NOT NULL AND ({SEQUENCE} IS NULL OR {SEQUENCE} <= {_TRUNCATED_UNTIL})"
 _UP_TO_CURRENT_ROW = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-
-
-def quote_all(columns: Sequence[str]) -> list[str]:
-    """Quote column names."""
-    return [quote(name) for name in columns]
-
-
-def null_safe_equal(left: str, right: str, columns: Sequence[str]) -> Column:
-    """Return the condition that the columns of two aliased frames are equal; NULL equals NULL."""
-    return F.expr(" AND ".join(f"{left}.{quote(name)} <=> {right}.{quote(name)}" for name in columns))
 
 
 def struct_sql(values: Sequence[str]) -> str:
@@ -169,10 +164,7 @@ class Fold:
         """Compute the rows of some keys from the log.
 
         ``__alive`` is True for a row that the target must contain, and False for one that it must not have.
-
-        Args:
-            keys: The keys; None for all keys.
-            log: All events of these keys; an event may occur several times.
+        The log has all events of these keys, or of all keys; an event may occur several times.
         """
         frame = log
         if keys is not None:
@@ -269,11 +261,8 @@ class Fold:
     ) -> DataFrame:
         """Return the computed rows that a MERGE must insert, update or delete.
 
-        Args:
-            rows: The rows of `compute_rows` after `cast_rows`.
-            target_rows: The rows of the target; those of other keys are ignored.
-            keys: The keys that the rows belong to.
-            target: The target's schema.
+        The rows are those of `compute_rows` after `cast_rows`, for these keys. Rows of the target that have
+        other keys are ignored.
         """
         existing = target_rows.alias("existing").join(
             keys.alias("keys"), null_safe_equal("existing", "keys", self.keys), "left_semi"

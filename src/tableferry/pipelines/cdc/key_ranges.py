@@ -26,7 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tableferry.pipelines.cdc.fold import OPERATION, SEQUENCE, TRUNCATE, Fold
+from tableferry.pipelines.cdc.event_columns import OPERATION, SEQUENCE, TRUNCATE
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.pipelines.cdc.target_columns import sql_type
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
@@ -183,8 +184,7 @@ def _write_literal(value: str | None, kind: DataType) -> str | None:
         return f"CAST(NULL AS {sql_type(kind)})"
     if isinstance(kind, BooleanType | DecimalType):
         return f"CAST('{value}' AS {sql_type(kind)})"
-    ranges = _split_into_ranges({value}, kind)
-    return f"CAST({ranges[0][0]} AS {sql_type(kind)})" if ranges else None
+    return _write_lowest({value}, kind)
 
 
 def _write_lowest_sequence(sequences: Set[str | None], kind: DataType | None) -> str | None:
@@ -194,7 +194,12 @@ def _write_lowest_sequence(sequences: Set[str | None], kind: DataType | None) ->
         return None
     if isinstance(kind, TimestampType):
         return f"TIMESTAMP_MICROS({min(map(int, known))})"
-    ranges = _split_into_ranges(known, kind)
+    return _write_lowest(known, kind)
+
+
+def _write_lowest(values: Set[str], kind: DataType) -> str | None:
+    """Write the lowest value as SQL; None if a value has no sortable literal."""
+    ranges = _split_into_ranges(values, kind)
     return f"CAST({ranges[0][0]} AS {sql_type(kind)})" if ranges else None
 
 

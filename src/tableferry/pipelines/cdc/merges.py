@@ -17,16 +17,17 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tableferry.pipelines.cdc.fold import (
+from tableferry.pipelines.cdc.event_columns import (
     ALIVE,
     OPERATION,
     RANK,
     SEQUENCE,
     TRUNCATE,
-    Fold,
+    equal_sql,
     null_safe_equal,
     quote_all,
 )
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
@@ -81,8 +82,7 @@ def row_insert_sql(fold: Fold, target: TableName, view: str, columns: Sequence[s
 
 
 def _merge_sql(fold: Fold, target: TableName, view: str) -> str:
-    equal = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in fold.row_identity)
-    return f"MERGE INTO {target.sql} t USING {view} s ON {equal}"
+    return f"MERGE INTO {target.sql} t USING {view} s ON {equal_sql('t', 's', fold.row_identity)}"
 
 
 def _insert_sql(columns: Sequence[str]) -> str:
@@ -112,9 +112,8 @@ def superseded_delete_sql(fold: Fold, log: TableName, view: str) -> str:
     ``ignore_null_updates``, older events still count. The view contains the result of `find_newest_events`.
     It may be older than the log, because a superseded event stays superseded.
     """
-    equal = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in fold.keys)
     return (
-        f"MERGE INTO {log.sql} t USING {view} s ON {equal} AND "
+        f"MERGE INTO {log.sql} t USING {view} s ON {equal_sql('t', 's', fold.keys)} AND "
         f"(t.{OPERATION} = '{TRUNCATE}') = s.{TRUNCATES} AND {_outranks_sql('s', 't')} "
         f"WHEN MATCHED THEN DELETE"
     )

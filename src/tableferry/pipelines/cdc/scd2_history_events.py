@@ -25,7 +25,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
 from tableferry.errors import TableError
-from tableferry.pipelines.cdc.fold import DELETE, END, EXACT, OPERATION, SEQUENCE, START, UPSERT, quote_all
+from tableferry.pipelines.cdc.event_columns import (
+    DELETE,
+    END,
+    EXACT,
+    OPERATION,
+    SEQUENCE,
+    START,
+    UPSERT,
+    quote_all,
+)
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.quoting import quote
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
@@ -68,7 +68,8 @@ def create_table_sql(target: Target, columns: StructType) -> str:
             + (f" COMMENT {literal(str(comment))}" if comment else "")
         )
     properties = dict(target.properties)
-    if any(_needs_column_mapping(field.name, field.dataType) for field in fields):
+    nested = [name for field in fields for name, _ in _walk_types(field.name, field.dataType)]
+    if _NEEDS_MAPPING & set("".join(nested)):
         properties.setdefault(COLUMN_MAPPING, "name")
     parts = [f"CREATE TABLE IF NOT EXISTS {target.name.sql} ({', '.join(lines)}) USING DELTA"]
     if target.partition_columns:
@@ -84,16 +85,18 @@ def create_table_sql(target: Target, columns: StructType) -> str:
     return " ".join(parts)
 
 
-def _needs_column_mapping(name: str, kind: DataType) -> bool:
-    if _NEEDS_MAPPING & set(name):
-        return True
-    if isinstance(kind, StructType):
-        return any(_needs_column_mapping(field.name, field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _needs_column_mapping("", kind.elementType)
-    return isinstance(kind, MapType) and (
-        _needs_column_mapping("", kind.keyType) or _needs_column_mapping("", kind.valueType)
-    )
+def _walk_types(name: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
+    """Yield a column and all that is nested in it, as name and type; elements have no name."""
+    yield name, kind
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                yield from _walk_types(field.name, field.dataType)
+        case ArrayType():
+            yield from _walk_types("", kind.elementType)
+        case MapType():
+            yield from _walk_types("", kind.keyType)
+            yield from _walk_types("", kind.valueType)
 
 
 def can_store(column: DataType, values: DataType) -> bool:
@@ -129,7 +132,7 @@ def can_store(column: DataType, values: DataType) -> bool:
     return False
 
 
-def evolve_schema(session: SparkSession, name: TableName, columns: Iterable[StructField]) -> StructType:
+def evolve_schema(session: SparkSession, name: TableName, columns: Sequence[StructField]) -> StructType:
     """Add the columns and struct fields that a table lacks, and return the table's schema.
 
     Raises:
@@ -137,16 +140,9 @@ def evolve_schema(session: SparkSession, name: TableName, columns: Iterable[Stru
     """
     schema = session.table(name.sql).schema
     existing = {column.name.lower(): column for column in schema.fields}
-    added: list[str] = []
     for column in columns:
         stored = existing.get(column.name.lower())
-        if stored is None:
-            if not isinstance(column.dataType, NullType):
-                added.append(f"{quote(column.name)} {sql_type(column.dataType)}")
-                existing[column.name.lower()] = column
-        elif can_store(stored.dataType, column.dataType):
-            added += _list_new_fields(quote(stored.name), stored.dataType, column.dataType)
-        else:
+        if stored is not None and not can_store(stored.dataType, column.dataType):
             raise TableError(
                 "COLUMN_TYPE_DOES_NOT_FIT",
                 table=name,
@@ -154,65 +150,64 @@ def evolve_schema(session: SparkSession, name: TableName, columns: Iterable[Stru
                 table_type=sql_type(stored.dataType),
                 new_type=sql_type(column.dataType),
             )
+    added = ", ".join(_list_new_fields("", schema, StructType([*columns])))
     if not added:
         return schema
-    session.sql(f"ALTER TABLE {name.sql} ADD COLUMNS ({', '.join(added)})")
+    session.sql(f"ALTER TABLE {name.sql} ADD COLUMNS ({added})")
     return session.table(name.sql).schema
 
 
-def _list_new_fields(path: str, column: DataType, values: DataType) -> Iterator[str]:
-    """Yield path and type of each field that a column's structs lack, as ADD COLUMNS expects them."""
+def _list_new_fields(prefix: str, column: DataType, values: DataType) -> Iterator[str]:
+    """Yield path and type of each field that structs lack, as ADD COLUMNS expects them."""
     match values, column:
         case StructType(), StructType():
             existing = {field.name.lower(): field for field in column.fields}
             for field in values.fields:
                 if stored := existing.get(field.name.lower()):
-                    yield from _list_new_fields(
-                        f"{path}.{quote(stored.name)}", stored.dataType, field.dataType
-                    )
+                    inner = f"{prefix}{quote(stored.name)}."
+                    yield from _list_new_fields(inner, stored.dataType, field.dataType)
                 elif not isinstance(field.dataType, NullType):
-                    yield f"{path}.{quote(field.name)} {sql_type(field.dataType)}"
+                    yield f"{prefix}{quote(field.name)} {sql_type(field.dataType)}"
         case ArrayType(), ArrayType():
-            yield from _list_new_fields(f"{path}.element", column.elementType, values.elementType)
+            yield from _list_new_fields(f"{prefix}element.", column.elementType, values.elementType)
         case MapType(), MapType():
-            yield from _list_new_fields(f"{path}.key", column.keyType, values.keyType)
-            yield from _list_new_fields(f"{path}.value", column.valueType, values.valueType)
+            yield from _list_new_fields(f"{prefix}key.", column.keyType, values.keyType)
+            yield from _list_new_fields(f"{prefix}value.", column.valueType, values.valueType)
 
 
 def conform_columns(frame: DataFrame, columns: Iterable[StructField]) -> list[str]:
     """Write a DataFrame's columns in a table's order and types; missing columns and fields are NULL."""
-    present = {field.name.lower(): field for field in frame.schema.fields}
+    return _convert_fields("", frame.schema, columns)
+
+
+def _convert_fields(
+    prefix: str, fields: StructType, wanted: Iterable[StructField], depth: int = 0
+) -> list[str]:
+    """Write the conversion of a struct's fields, whose SQL has the prefix, to the wanted ones."""
+    present = {field.name.lower(): field for field in fields}
     values = []
-    for field in columns:
-        column = present.get(field.name.lower())
-        if column is None:
-            values.append(f"CAST(NULL AS {sql_type(field.dataType)})")
+    for field in wanted:
+        if found := present.get(field.name.lower()):
+            value = prefix + quote(found.name)
+            values.append(_conversion_sql(value, found.dataType, field.dataType, depth))
         else:
-            values.append(_conversion_sql(quote(column.name), column.dataType, field.dataType))
+            values.append(f"CAST(NULL AS {sql_type(field.dataType)})")
     return values
 
 
-def _conversion_sql(value: str, kind: DataType, wanted: DataType, depth: int = 0) -> str:
+def _conversion_sql(value: str, kind: DataType, wanted: DataType, depth: int) -> str:
     """Write the conversion of a value to another type; a cast needs the same fields in the same order."""
     if kind == wanted:
         return value
-    if _has_struct(kind) and sql_type(kind) != sql_type(wanted):
+    has_struct = any(isinstance(nested, StructType) for _, nested in _walk_types("", kind))
+    if has_struct and sql_type(kind) != sql_type(wanted):
         element = f"__{depth}"
         match kind, wanted:
             case StructType(), StructType():
-                present = {field.name.lower(): field for field in kind.fields}
-                fields = []
-                for field in wanted.fields:
-                    source = present.get(field.name.lower())
-                    converted = (
-                        _conversion_sql(
-                            f"{value}.{quote(source.name)}", source.dataType, field.dataType, depth
-                        )
-                        if source
-                        else f"CAST(NULL AS {sql_type(field.dataType)})"
-                    )
-                    fields.append(f"{literal(field.name)}, {converted}")
-                return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+                values = _convert_fields(f"{value}.", kind, wanted, depth)
+                named = zip(map(literal, wanted.names), values, strict=True)
+                fields = ", ".join(f"{name}, {converted}" for name, converted in named)
+                return f"IF({value} IS NULL, NULL, named_struct({fields}))"
             case ArrayType(), ArrayType():
                 converted = _conversion_sql(element, kind.elementType, wanted.elementType, depth + 1)
                 return f"transform({value}, {element} -> {converted})"
@@ -222,15 +217,6 @@ def _conversion_sql(value: str, kind: DataType, wanted: DataType, depth: int = 0
                 entry = f"named_struct('key', {key}, 'value', {converted})"
                 return f"map_from_entries(transform(map_entries({value}), {element} -> {entry}))"
     return f"CAST({value} AS {sql_type(wanted)})"
-
-
-def _has_struct(kind: DataType) -> bool:
-    match kind:
-        case ArrayType():
-            return _has_struct(kind.elementType)
-        case MapType():
-            return _has_struct(kind.keyType) or _has_struct(kind.valueType)
-    return isinstance(kind, StructType)
 
 
 def comparable_sql(value: str, kind: DataType) -> str:
@@ -246,8 +232,7 @@ def comparable_sql(value: str, kind: DataType) -> str:
 
 
 def _is_comparable(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_is_comparable(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _is_comparable(kind.elementType)
-    return not isinstance(kind, MapType) and kind.typeName() not in ("variant", "geometry", "geography")
+    return not any(
+        isinstance(nested, MapType) or nested.typeName() in ("variant", "geometry", "geography")
+        for _, nested in _walk_types("", kind)
+    )

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
-from tableferry.pipelines.cdc.fold import END, START, quote_all
+from tableferry.pipelines.cdc.event_columns import END, START, quote_all
 from tableferry.pipelines.cdc.scd2_history_events import anti_join, has_intervals, key_columns
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.quoting import quote

@@ -15,14 +15,12 @@ from tableferry.pipelines.model.flows import DataFlow, Flow, Project, Target
 from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.steps import PlannedFlow, RecordStart, ResetTarget
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import (
-    find_narrow_copied_columns,
-    find_unknown_compare_except,
-)
 from tableferry.pipelines.sources.copy_findings import (
     count_unrepresentable_rows,
     create_refusal,
+    find_narrow_copied_columns,
     find_rows_ending_in_future,
+    find_unknown_compare_except,
 )
 from tableferry.pipelines.sources.rows import read_flow_rows
 from tableferry.progress import task
@@ -105,7 +103,7 @@ def _validate_flows(project: Project, dataflow: DataFlow, spark: SparkSession) -
 
 
 def _analyze_flow(dataflow: DataFlow, flow: Flow, target: Target, spark: SparkSession) -> None:
-    rows = read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=flow.once)
+    rows = read_flow_rows(views.ViewReader(spark, dataflow.views, as_batch=flow.once), flow, target)
     if flow.kind == "cdc" and target.cdc:
         try:
             rows = change_feed.build_feed_events(rows, target.cdc)

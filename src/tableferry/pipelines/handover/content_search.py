@@ -24,11 +24,12 @@ from tableferry.errors import Finding, TableferryError, first_line
 from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.handover import copies
-from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput, union_by_name
+from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource, Migration
 from tableferry.pipelines.model.plan import DEFAULT_LOOK_BACK, LookBack
 from tableferry.pipelines.sources import views
+from tableferry.pipelines.sources.rows import union_by_name
 from tableferry.progress import Task, task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.driver import track_jobs
@@ -62,13 +63,8 @@ def find_hand_over(
     columns that both sides have. With append flows, the legacy table may also have older rows, but no later
     rows of the sources. If no moment fits or a read fails, the `UnknownHandOver` has the reason.
 
-    Args:
-        spark: The session.
-        dataflow: The target and its flows.
-        migration: The mapping of the legacy table's columns.
-        legacy: The legacy table, at the version that is to be copied.
-        sources: The tables that the flows stream, each at the newest version to try.
-        look_back: The number of moments to try, or the time of the oldest one.
+    The legacy table is at the version that is to be copied, and the sources of the flows are at the newest
+    versions to try. `look_back` is the number of moments to try, or the time of the oldest one.
     """
     with (
         task(_log, "find the hand-over point", table=dataflow.target.name) as running,
@@ -121,10 +117,8 @@ class PastMoment:
 def list_moments(commits: Mapping[str, Sequence[Commit]]) -> list[PastMoment]:
     """Return the moments of several tables, the newest first.
 
-    Versions that differ only by commits without rows, such as OPTIMIZE, count as the newest of them.
-
-    Args:
-        commits: The newest commits of each table, the newest first.
+    Versions that differ only by commits without rows, such as OPTIMIZE, count as the newest of them. The
+    commits of each table are its newest ones, the newest first.
     """
     moment = {key: newest[0].version for key, newest in commits.items() if newest}
     found = [PastMoment(dict(moment))]
@@ -160,13 +154,8 @@ def build_comparison(
         TableError: The version can't be read.
     """
     history = HistorySource(migration, version, dataflow.target.cdc)
-    rows, label = copies.read_expected_copy(spark, history), f"{migration.table}@{version}"
-    output = TargetOutput.of_dataflow(spark, dataflow)
-    excluded = (
-        *copies.list_excluded_columns(spark, history),
-        *copies.find_unstable_flow_columns(spark, dataflow),
-    )
-    return Comparison(output, dataflow.target.cdc, rows, label, excluded)
+    rows, excluded = copies.read_expected_copy(spark, history), copies.list_excluded_columns(spark, history)
+    return Comparison.of_dataflow(spark, dataflow, rows, f"{migration.table}@{version}", excluded)
 
 
 @dataclass(frozen=True)
@@ -186,6 +175,21 @@ class Comparison:
     rows: DataFrame
     label: str
     excluded: tuple[str, ...] = ()
+
+    @classmethod
+    def of_dataflow(
+        cls, spark: SparkSession, dataflow: DataFlow, rows: DataFrame, label: str, excluded: Sequence[str]
+    ) -> Comparison:
+        """Prepare the comparison of rows with those that a target's flows produce.
+
+        Columns that the flows compute differently each time are excluded, too.
+
+        Raises:
+            RowsNotDerivableError: The rows of a flow can't be derived from commits.
+        """
+        output = TargetOutput.of_dataflow(spark, dataflow)
+        excluded = (*excluded, *copies.find_unstable_flow_columns(spark, dataflow))
+        return cls(output, dataflow.target.cdc, rows, label, excluded)
 
     def compare(self, moment: Moment) -> Verdict:
         """Compare all rows in the columns that both sides have.
@@ -255,7 +259,7 @@ class Comparison:
 
     def name_moment(self, moment: Moment) -> str:
         """Return the sources' versions as text, such as ``bronze.orders@5``."""
-        tables = {key: table for output, _ in self.output.outputs for key, table in output.tables.items()}
+        tables = self.output.tables
         return joined([f"{tables[key]}@{version}" for key, version in sorted(moment.items())])
 
 

@@ -15,7 +15,14 @@ from pyspark.sql.types import NullType
 
 from tableferry.errors import first_line
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.fold import DELETE, EXACT, OPERATION, SEQUENCE, null_safe_equal, quote_all
+from tableferry.pipelines.cdc.event_columns import (
+    DELETE,
+    EXACT,
+    OPERATION,
+    SEQUENCE,
+    null_safe_equal,
+    quote_all,
+)
 from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -34,23 +41,15 @@ def read_newest_events(
 ) -> DataFrame:
     """Return each key of the sources up to the baselines, with its newest event's sequence and kind.
 
-    Copied rows that have no sequence get it from this result, so that a late event doesn't replace them.
-
-    Args:
-        spark: The session.
-        before: The data flow, and the baseline of each source.
-        settings: The AUTO CDC settings of the target.
-        persist: Read the events immediately, and cache the result if the compute supports that.
-
-    Returns:
-        A frame with the keys, the sequence of the newest event, and whether that event is a delete.
+    Copied rows that have no sequence get it from this result, so that a late event doesn't replace them. With
+    `persist` the events are read immediately, and the result is cached if the compute supports that.
 
     Raises:
         RowsNotDerivableError: The events can't be derived from the sources, or a source can't be read.
         TableferryError: An expression of the spec can't be applied to the rows.
     """
     output = TargetOutput.of_dataflow(spark, before.dataflow)
-    if any(key not in before.until for flow_output, _ in output.outputs for key in flow_output.tables):
+    if output.tables.keys() - before.until.keys():
         raise RowsNotDerivableError("SOURCE_WITHOUT_BASELINE")
     try:
         events = change_feed.build_feed_events(output.read_rows(before.until), settings)

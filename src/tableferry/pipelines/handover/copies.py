@@ -6,19 +6,19 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry import verify
 from tableferry.errors import Refused, TableferryError
 from tableferry.pipelines.cdc import scd2_history_events
-from tableferry.pipelines.cdc.fold import START
+from tableferry.pipelines.cdc.event_columns import START
 from tableferry.pipelines.handover.determinism import find_unstable_columns
-from tableferry.pipelines.handover.expected_rows import union_by_name
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.column_mismatches import find_compare_except_missing_in
-from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
+from tableferry.pipelines.sources.rows import history_rows, read_flow_rows, union_by_name
+from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -35,22 +35,15 @@ def compare_copy(
     dropped: Sequence[str] = (),
     unstable: Sequence[str] = (),
 ) -> verify.Verdict:
-    """Compare a target with the legacy table, after its columns are mapped.
+    """Compare a version of a target, or the newest one, with the mapped rows of the legacy table.
 
-    Args:
-        spark: The session.
-        target: The target.
-        copied_from: The legacy table with its mapping, at the version to compare.
-        version: The version of the target; None for the newest.
-        extra_source_rows: Rows that the target must contain in addition.
-        extra_target_rows: Rows that are added to those of the target.
-        dropped: Columns that only one side has; they aren't compared.
-        unstable: Columns that Spark computes differently each time. They aren't compared, and the verdict
-            names them.
+    The extra rows are added to each side. Columns aren't compared if they are `dropped`, because only one
+    side has them, or `unstable`, because Spark computes them differently each time. The verdict names the
+    unstable ones.
     """
     source = union_by_name([read_expected_copy(spark, copied_from), *extra_source_rows]).drop(*dropped)
     rows = union_by_name([read_version(spark, target, version), *extra_target_rows])
-    if unknown := find_compare_except_missing_in(
+    if unknown := views.find_compare_except_missing_in(
         copied_from.migration, [*source.columns, *dropped, *rows.columns]
     ):
         raise Refused.of([unknown])
@@ -71,12 +64,11 @@ def list_excluded_columns(spark: SparkSession, copied_from: HistorySource) -> tu
 def find_unstable_flow_columns(spark: SparkSession, dataflow: DataFlow) -> tuple[str, ...]:
     """Return the columns that a target's flows compute differently each time; skip unreadable flows."""
     target = replace(dataflow.target, metadata=())
+    reader = views.ViewReader(spark, dataflow.views, as_batch=True)
     columns: list[str] = []
     for flow in dataflow.streaming_flows:
         try:
-            columns += find_unstable_columns(
-                read_flow_rows(spark, dataflow.views, flow, target, {}, as_batch=True)
-            )
+            columns += find_unstable_columns(read_flow_rows(reader, flow, target))
         except TableferryError as error:
             _log.debug("%s: its unstable columns can't be determined: %s", flow.name, error)
     return tuple(columns)
@@ -148,12 +140,6 @@ def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[str]) -> Dat
     if list(leaves) == [column]:
         return frame
     others = [views.quoted_column(name) for name in frame.columns if name != column]
-    return frame.select(*others, *[_select_nested(leaf).alias(leaf) for leaf in leaves])
-
-
-def _select_nested(path: str) -> Column:
-    first, *fields = path.split(".")
-    column: Column = views.quoted_column(first)
-    for field in fields:
-        column = column.getField(field)
-    return column
+    return frame.select(
+        *others, *[F.col(".".join(map(quote, leaf.split(".")))).alias(leaf) for leaf in leaves]
+    )

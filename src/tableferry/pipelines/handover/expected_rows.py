@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
@@ -29,15 +29,13 @@ from tableferry.pipelines.model.flows import (
     SqlSource,
 )
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import read_flow_rows
+from tableferry.pipelines.sources.rows import read_flow_rows, union_by_name
 from tableferry.pipelines.sources.views import CommitRange, CommitRanges, Offsets
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NO_OFFSETS: Offsets = MappingProxyType({})
 
 
 class RowsNotDerivableError(TableError):
@@ -85,7 +83,7 @@ class FlowOutput:
             *_inspect_sources(dataflow, flow),
         )
 
-    def read_rows(self, spans: CommitRanges, offsets: Offsets = NO_OFFSETS) -> DataFrame:
+    def read_rows(self, spans: CommitRanges, offsets: Offsets = MappingProxyType({})) -> DataFrame:
         """Return the rows that the flow produces from these commits and records.
 
         Raises:
@@ -94,32 +92,23 @@ class FlowOutput:
         """
         for key, options in self.topics.items():
             start, end = offsets[key]
-            records, expected = (
-                kafka.count_records(self.spark, options, start, end),
-                start.count_offsets_until(end),
-            )
+            expected = start.count_offsets_until(end)
+            records = kafka.count_records(self.spark, options, start, end)
             if records < expected:
                 raise RowsNotDerivableError(
                     "TOPIC_COMPACTED", topic=key, start=start, end=end, records=records, offsets=expected
                 )
         # The metadata columns (load time, run) would get other values now.
         target = replace(self.dataflow.target, metadata=())
-        return read_flow_rows(
-            self.spark,
-            self.dataflow.views,
-            self.flow,
-            target,
-            {},
-            as_batch=True,
-            commit_ranges=spans,
-            offsets=offsets,
+        reader = views.ViewReader(
+            self.spark, self.dataflow.views, as_batch=True, commit_ranges=spans, offsets=offsets
         )
+        return read_flow_rows(reader, self.flow, target)
 
     def check_no_skipped_commits(self, commits: Mapping[str, range]) -> None:
         """Check that the flow's reader options skip none of these commits.
 
-        Args:
-            commits: A range by `TableName.key`, from the last version before the commits to their last.
+        They are a range by `TableName.key`, from the last version before the commits to their last.
 
         Raises:
             RowsNotDerivableError: The flow may skip one, or the log no longer describes it.
@@ -139,8 +128,11 @@ class FlowOutput:
                         operation=commit.operation or "its log no longer has it",
                     )
 
+    @cached_property
     def has_complete_feeds(self) -> bool:
-        """Return whether the change feeds start at version 0 of their tables."""
+        """Whether its sources are change feeds that start at version 0 of their tables."""
+        if not self.reads_new_rows:
+            return False
         options = {"readChangeFeed": "true", "startingVersion": "0", "endingVersion": "0"}
         try:
             for table in self.tables.values():
@@ -166,11 +158,10 @@ class TargetOutput:
     """The rows that the flows of a target produce from all commits of their sources.
 
     Attributes:
-        outputs: The output of each flow, and whether its change feeds are read. Otherwise its tables are read
-            as of a version.
+        outputs: The output of each flow.
     """
 
-    outputs: tuple[tuple[FlowOutput, bool], ...]
+    outputs: tuple[FlowOutput, ...]
 
     @classmethod
     def of_dataflow(cls, spark: SparkSession, dataflow: DataFlow) -> TargetOutput:
@@ -182,36 +173,34 @@ class TargetOutput:
         outputs = list_flow_outputs(spark, dataflow)
         if of_kafka := next((output for output in outputs if output.topics), None):
             raise RowsNotDerivableError("FLOW_READS_KAFKA", flow=of_kafka.flow.name)
-        return cls(
-            tuple((output, output.reads_new_rows and output.has_complete_feeds()) for output in outputs)
-        )
+        return cls(outputs)
+
+    @property
+    def tables(self) -> Mapping[str, TableName]:
+        """The tables that the flows stream, by `TableName.key`."""
+        return {key: table for output in self.outputs for key, table in output.tables.items()}
 
     def read_rows(self, until: Mapping[str, int]) -> DataFrame:
         """Return the rows that the flows produce from all commits up to a version of each table.
 
-        Args:
-            until: The versions by `TableName.key`; -1 if the table's commits don't count at all.
+        The versions are by `TableName.key`; -1 if the table's commits don't count at all. Incomplete change
+        feeds aren't read, but the tables as of these versions.
 
         Raises:
             RowsNotDerivableError: No commit counts, or those of only some tables of a flow do.
             TableferryError: The sources can't be read.
         """
         frames = []
-        for output, from_feeds in self.outputs:
+        for output in self.outputs:
             if all(until[key] < 0 for key in output.tables):
                 continue
             if any(until[key] < 0 for key in output.tables):
                 raise RowsNotDerivableError("FLOW_MIXES_STARTS", flow=output.flow.name)
-            spans = {key: CommitRange(until[key], -1 if from_feeds else None) for key in output.tables}
-            frames.append(output.read_rows(spans))
+            after = -1 if output.has_complete_feeds else None
+            frames.append(output.read_rows({key: CommitRange(until[key], after) for key in output.tables}))
         if not frames:
             raise RowsNotDerivableError("NO_COMMITS_READ")
         return union_by_name(frames)
-
-
-def union_by_name(frames: list[DataFrame]) -> DataFrame:
-    """Return the rows of several frames in one; a column that a frame lacks is NULL there."""
-    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
 def _inspect_sources(dataflow: DataFlow, flow: Flow) -> tuple[bool, bool]:

@@ -8,13 +8,13 @@ next event of its key, and a row whose events are deleted is never closed or rep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tableferry.errors import first_line
 from tableferry.formats.delta.commits import SETTING_BACK, WITHOUT_ROWS, Commit, lasting
-from tableferry.pipelines.cdc.fold import (
+from tableferry.pipelines.cdc.event_columns import (
     ALIVE,
     DELETE,
     END,
@@ -41,21 +41,6 @@ if TYPE_CHECKING:
 _HIGHEST_RANK = 2**63 - 1
 _APPENDS = ("WRITE", "COPY INTO", "STREAMING UPDATE")
 _REPLACING = ("overwrite", "complete")
-
-
-@dataclass(frozen=True)
-class _CommitSpan:
-    """Consecutive commits of other processes, whose effect is the difference between two versions.
-
-    Attributes:
-        before: The version before the first of the commits.
-        last: The version of the last one.
-    """
-
-    before: int
-    last: int
-    operations: tuple[str, ...]
-    only_deletes: bool
 
 
 def list_foreign_commits(newest_first: Sequence[Commit]) -> tuple[Commit, ...]:
@@ -99,17 +84,12 @@ def _only_deletes(commit: Commit) -> bool:
     )
 
 
-def _group_foreign_commits(newest_first: Sequence[Commit]) -> Iterator[_CommitSpan]:
+def _group_foreign_commits(newest_first: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
     """Group consecutive foreign commits; a commit of ours between two groups may have removed rows itself."""
     in_order = [
         commit for commit in reversed([*_skip_undone(newest_first)]) if commit.operation not in WITHOUT_ROWS
     ]
-    for foreign, commits in groupby(in_order, _may_remove):
-        if foreign:
-            group = list(commits)
-            operations = tuple(dict.fromkeys(commit.operation for commit in group))
-            only_deletes = all(map(_only_deletes, group))
-            yield _CommitSpan(group[0].version - 1, group[-1].version, operations, only_deletes)
+    return (list(commits) for foreign, commits in groupby(in_order, _may_remove) if foreign)
 
 
 def find_foreign_writes(
@@ -122,42 +102,34 @@ def find_foreign_writes(
 ) -> tuple[ForeignWrites, ...]:
     """Return the foreign writes to a target and its event log, with what remains in the other table.
 
-    The commits are those since the flows last ran, the newest first. The versions before and after each span
+    The commits are those since the flows last ran, the newest first. The versions before and after each group
     of foreign commits are compared, if they can be read.
     """
     found = []
     for table, other, commits in ((target, log, target_commits), (log, target, log_commits)):
         reviewed = table.properties.get(REVIEWED, "")
-        for span in _group_foreign_commits(commits):
-            queries = _Queries(cdc, target, log, span)
-            left: int | None = 0
-            statements: tuple[str, ...] = ()
-            unreadable = ""
-            if not reviewed.isdigit() or span.last > int(reviewed):
+        with_rows = (commit.version for commit in commits if commit.operation not in WITHOUT_ROWS)
+        newest = max(with_rows, default=0)
+        for group in _group_foreign_commits(commits):
+            writes = ForeignWrites(
+                table.name,
+                other.name,
+                before=group[0].version - 1,
+                last=group[-1].version,
+                operations=tuple(dict.fromkeys(commit.operation for commit in group)),
+                remaining=0,
+                only_deletes=all(map(_only_deletes, group)),
+                restorable=newest == group[-1].version,
+            )
+            if not reviewed.isdigit() or writes.last > int(reviewed):
+                check = _check_log if table is target else _check_target
                 try:
-                    left, statements = (
-                        _check_log(spark, queries) if table is target else _check_target(spark, queries)
-                    )
+                    remaining, statements = check(spark, _Queries(cdc, target, log, writes))
+                    writes = replace(writes, remaining=remaining, statements=statements)
                 except SPARK_ERRORS as error:
                     # VACUUM removed files of that version, or its columns were different.
-                    left, unreadable = None, first_line(error)
-            newest = max(
-                (commit.version for commit in commits if commit.operation not in WITHOUT_ROWS), default=0
-            )
-            found.append(
-                ForeignWrites(
-                    table.name,
-                    other.name,
-                    span.before,
-                    span.last,
-                    span.operations,
-                    left,
-                    statements,
-                    unreadable,
-                    only_deletes=span.only_deletes,
-                    restorable=newest == span.last,
-                )
-            )
+                    writes = replace(writes, remaining=None, unreadable=first_line(error))
+            found.append(writes)
     return tuple(found)
 
 
@@ -185,12 +157,12 @@ def _count_rows(spark: SparkSession, query: str) -> int:
 
 @dataclass(frozen=True)
 class _Queries:
-    """SQL on a target and its log, and on the versions before and after a span of one of them."""
+    """SQL on a target and its log, and on the versions before and after foreign writes to one of them."""
 
     cdc: CdcSettings
     target: TableFacts
     log: TableFacts
-    span: _CommitSpan
+    writes: ForeignWrites
 
     @property
     def has_intervals(self) -> bool:
@@ -205,26 +177,26 @@ class _Queries:
         return ", ".join(f"{alias}.{column}" for column in (*self._keys, *more))
 
     def _before(self, table: TableFacts) -> str:
-        return f"{table.name.plain_sql} VERSION AS OF {self.span.before}"
+        return f"{table.name.plain_sql} VERSION AS OF {self.writes.before}"
 
     def _after(self, table: TableFacts) -> str:
-        return f"{table.name.plain_sql} VERSION AS OF {self.span.last}"
+        return f"{table.name.plain_sql} VERSION AS OF {self.writes.last}"
 
     def _same_keys(self, left: str, right: str) -> str:
         return " AND ".join(f"{left}.{key} <=> {right}.{key}" for key in self._keys)
 
     def _erased_keys(self) -> str:
-        """Select the keys that the span removed from the target.
+        """Select the keys that the writes removed from the target.
 
-        A key of SCD type 1 that has a row again got it from an event after the span.
+        A key of SCD type 1 that has a row again got it from an event after the writes.
         """
         parts = [self._before(self.target), self._after(self.target)]
-        if not self.has_intervals and self.target.version > self.span.last:
+        if not self.has_intervals and self.target.version > self.writes.last:
             parts.append(self.target.name.plain_sql)
         return " EXCEPT ".join(f"SELECT {self._columns_of('t')} FROM {part} t" for part in parts)
 
     def _erased_rows(self, columns: str) -> str:
-        """Select rows that the span removed from the target, of keys that kept others."""
+        """Select rows that the writes removed from the target, of keys that kept others."""
         after = self._after(self.target)
         return (
             f"SELECT {columns} FROM {self._before(self.target)} b "
@@ -239,10 +211,10 @@ class _Queries:
         )
 
     def erased_keys_with_events(self) -> str:
-        """Select the keys that the span removed from the target and that the log still has.
+        """Select the keys that the writes removed from the target and that the log still has.
 
         For SCD type 2, the log must have an event that opened a removed row: other events may be newer than
-        the span.
+        the writes.
         """
         log = self.log.name.sql
         if not self.has_intervals:
@@ -256,7 +228,7 @@ class _Queries:
         )
 
     def erased_rows_with_events(self) -> str:
-        """Select the rows that the span removed, of keys that kept others, whose event the log still has."""
+        """Select the removed rows of keys that kept other rows, whose event the log still has."""
         return (
             f"SELECT g.* FROM ({self._erased_rows('b.*')}) g LEFT SEMI JOIN {self.log.name.sql} e "
             f"ON {self._event_opened('g')}"
@@ -292,9 +264,9 @@ class _Queries:
         )
 
     def _lost_events(self) -> str:
-        """Select the keys, for SCD type 2 with their sequence, whose upserts the span removed completely."""
+        """Select the keys, for SCD type 2 with their sequence, that lost all their upserts."""
         parts = [self._before(self.log), self._after(self.log)]
-        if self.log.version > self.span.last:
+        if self.log.version > self.writes.last:
             parts.append(self.log.name.plain_sql)
         columns = self._columns_of("e", *([SEQUENCE] if self.has_intervals else []))
         return " EXCEPT ".join(
@@ -305,7 +277,7 @@ class _Queries:
         return self._same_keys("t", "g") + (f" AND t.{START} <=> g.{SEQUENCE}" if self.has_intervals else "")
 
     def rows_without_events(self) -> str:
-        """Select the rows of the target whose events the span removed from the log."""
+        """Select the rows of the target whose events the writes removed from the log."""
         return (
             f"SELECT t.* FROM {self.target.name.sql} t LEFT SEMI JOIN ({self._lost_events()}) g "
             f"ON {self._is_of_event()}"

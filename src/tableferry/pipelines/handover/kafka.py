@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.model import topics
-from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange
+from tableferry.pipelines.model.topics import KafkaOffset, KafkaRange
 from tableferry.spark.catalog import SPARK_ERRORS
 
 if TYPE_CHECKING:

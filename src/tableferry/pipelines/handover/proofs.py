@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from tableferry import verify
 from tableferry.errors import TableferryError
 from tableferry.pipelines.handover import content_search, copies, expected_rows, stream_checkpoints
-from tableferry.pipelines.handover.expected_rows import FlowOutput, RowsNotDerivableError, TargetOutput
+from tableferry.pipelines.handover.expected_rows import FlowOutput, RowsNotDerivableError
 from tableferry.pipelines.handover.stream_checkpoints import Limits
 from tableferry.pipelines.model import reads
-from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, UnknownHandOver
+from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver
 from tableferry.pipelines.model.flows import DataFlow
 from tableferry.pipelines.model.plan import Plan, TargetPlan
-from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.target_state import MigrationStart
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.sources.views import CommitRange
 from tableferry.progress import task
 from tableferry.spark.catalog import facts as table_facts
@@ -74,14 +74,8 @@ class Proof:
 def prove_target(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts) -> Proof | None:
     """Compare a target with its legacy table; None if it has none.
 
-    A table that was taken over is compared with its own version at that time.
-
-    Args:
-        spark: The session.
-        planned: The project's plan.
-        target: One of its targets.
-        facts: The facts of the plan. They contain the positions of flows that Tableferry runs. The flows of a
-            pipeline are assumed to have read their sources completely.
+    A table that was taken over is compared with its own version at that time. The plan's facts contain the
+    positions of flows that Tableferry runs; those of a pipeline are assumed to have read everything.
     """
     migration = target.dataflow.migration
     if migration is None:
@@ -144,24 +138,20 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
         if planned.in_pipeline
         else _read_flow_positions(target, start, facts)
     )
-    hand_over = _build_hand_over(legacy.version, positions)
-    if start.is_take_over:
-        hand_over = _build_hand_over_of_take_over(start)
-    elif start.batches:
-        checkpoints = planned.project.list_checkpoint_folders(history.migration)
-        if not checkpoints:
-            raise RowsNotDerivableError("OLD_CHECKPOINTS_NOT_NAMED", location=history.migration.location)
-        hand_over = stream_checkpoints.find_hand_over(spark, legacy, checkpoints, positions)
-    elif start.certainty == "proved":
-        # If the rows don't show the positions, the newest versions are compared, which shows the difference.
-        found = _find_by_content(spark, target, legacy, facts, hand_over.positions)
-        hand_over = found if isinstance(found, HandOver) else hand_over
+    hand_over = _find_hand_over(spark, planned, target, facts, legacy, positions)
     lag = _Lag.between(start, hand_over, positions)
     if start.certainty == "proved" and target.dataflow.target.cdc and any(lag.commits.values()):
         for output in expected_rows.list_flow_outputs(spark, target.dataflow):
             output.check_no_skipped_commits(lag.commits)
-        until = {key: commits.stop for key, commits in lag.commits.items()}
-        return _compare_with_sources(spark, target, until, version)
+        # The copied history is proved to consist of such rows, so all commits of the sources are compared.
+        rows = copies.read_version(spark, target.target, version)
+        excluded = history.migration.uncompared_columns
+        comparison = content_search.Comparison.of_dataflow(
+            spark, target.dataflow, rows, str(target.target), excluded
+        )
+        with task(_log, "compare it with its sources", table=target.target):
+            verdict = comparison.compare({key: commits.stop for key, commits in lag.commits.items()})
+        return Proof(target.target, verdict, rows=verdict.source.rows)
     to_source, to_target = _read_lag(spark, target.dataflow, lag)
     with (
         task(_log, f"compare it with {start.copy.table}", table=target.target) as running,
@@ -178,31 +168,55 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
             dropped=[column.name for column in target.dataflow.target.metadata],
             unstable=copies.find_unstable_flow_columns(spark, target.dataflow),
         )
-        rows = verdict.target.rows - sum(frame.count() for frame in to_target)
-        running.update("rows", rows)
+        row_count = verdict.target.rows - sum(frame.count() for frame in to_target)
+        running.update("rows", row_count)
     return Proof(
         target.target,
         verdict,
         source_commits=lag.commit_count,
         kafka_records=lag.record_count,
-        rows=rows,
+        rows=row_count,
     )
 
 
-def _build_hand_over_of_take_over(start: MigrationStart) -> HandOver:
-    """Return the version at which a table was taken over, with its positions in the sources.
+def _find_hand_over(
+    spark: SparkSession, planned: Plan, target: TargetPlan, facts: Facts, legacy: TableFacts, newest: Limits
+) -> HandOver:
+    """Return the version of the legacy table to compare, with its positions in the sources.
+
+    It doesn't exceed `newest`, the flows' positions.
 
     Raises:
-        RowsNotDerivableError: The old stream stopped within a commit.
+        StateError: An old stream's checkpoint can't be read.
+        RowsNotDerivableError: The positions can't be determined.
     """
-    for baseline in start.baselines.values():
-        if baseline.within and not baseline.is_kafka:
-            raise RowsNotDerivableError(
-                "OLD_STREAM_STOPPED_WITHIN_VERSION", table=baseline.table, version=baseline.version + 1
-            )
-    return replace(
-        _build_hand_over(start.copy.version, _list_baseline_positions(start)), batches=start.batches
-    )
+    start, migration = target.migration_start, target.dataflow.migration
+    assert start is not None
+    assert migration is not None
+    pinned = _build_hand_over(start.copy.version, _list_baseline_positions(start))
+    if start.is_take_over:
+        for baseline in start.baselines.values():
+            if baseline.within and not baseline.is_kafka:
+                raise RowsNotDerivableError(
+                    "OLD_STREAM_STOPPED_WITHIN_VERSION", table=baseline.table, version=baseline.version + 1
+                )
+        return pinned
+    if start.batches:
+        checkpoints = planned.project.list_checkpoint_folders(migration)
+        if not checkpoints:
+            raise RowsNotDerivableError("OLD_CHECKPOINTS_NOT_NAMED", location=migration.location)
+        return stream_checkpoints.find_hand_over(spark, legacy, checkpoints, newest)
+    at_newest = _build_hand_over(legacy.version, newest)
+    if start.certainty != "proved":
+        return at_newest
+    if legacy.version == start.copy.version:
+        return pinned
+    # A batch job fills the legacy table, so its rows show the positions.
+    tables = [source for key in start.baselines if (source := facts.tables.get(key))]
+    sources = [replace(source, version=at_newest.positions[source.table_id]) for source in tables]
+    found = content_search.find_hand_over(spark, target.dataflow, migration, legacy, sources)
+    # If they don't, the newest versions are compared, which shows the difference.
+    return found if isinstance(found, HandOver) else at_newest
 
 
 def _build_hand_over(version: int, positions: Limits) -> HandOver:
@@ -210,42 +224,6 @@ def _build_hand_over(version: int, positions: Limits) -> HandOver:
     versions = {key: position for key, position in positions.items() if isinstance(position, int)}
     offsets = {key: position for key, position in positions.items() if isinstance(position, KafkaOffset)}
     return HandOver(version, versions, {}, kafka=offsets)
-
-
-def _compare_with_sources(
-    spark: SparkSession, target: TargetPlan, until: Mapping[str, int], version: int | None
-) -> Proof:
-    """Compare a target with the rows that its flows produce from all commits of the sources.
-
-    The copied history must be proved to consist of such rows.
-    """
-    settings, label = target.dataflow.target.cdc, str(target.target)
-    rows = copies.read_version(spark, target.target, version)
-    migration = target.dataflow.migration
-    excluded = (
-        *(migration.uncompared_columns if migration else ()),
-        *copies.find_unstable_flow_columns(spark, target.dataflow),
-    )
-    comparison = content_search.Comparison(
-        TargetOutput.of_dataflow(spark, target.dataflow), settings, rows, label, excluded
-    )
-    with task(_log, "compare it with its sources", table=target.target):
-        verdict = comparison.compare(until)
-    return Proof(target.target, verdict, rows=verdict.source.rows)
-
-
-def _find_by_content(
-    spark: SparkSession, target: TargetPlan, legacy: TableFacts, facts: Facts, positions: Mapping[str, int]
-) -> HandOver | UnknownHandOver:
-    """Find the source versions whose rows the legacy table contains, if a batch job fills it."""
-    start, migration = target.migration_start, target.dataflow.migration
-    assert start is not None
-    assert migration is not None
-    if legacy.version == start.copy.version:
-        return _build_hand_over(legacy.version, _list_baseline_positions(start))
-    tables = [source for key in start.baselines if (source := facts.tables.get(key))]
-    sources = [replace(source, version=positions[source.table_id]) for source in tables]
-    return content_search.find_hand_over(spark, target.dataflow, migration, legacy, sources)
 
 
 @dataclass(frozen=True)

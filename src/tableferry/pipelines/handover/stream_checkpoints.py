@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
-from tableferry import storage
 from tableferry.amounts import counted
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import (
@@ -30,8 +29,9 @@ from tableferry.formats.delta.commits import (
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import HandOver, LegacyWrites
 from tableferry.pipelines.model.flows import BY_VERSION
-from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, SourceOffset
+from tableferry.pipelines.model.source_offsets import DeltaOffset, SourceOffset
 from tableferry.pipelines.model.target_state import MigrationStart
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.run_once_flows import is_run_once_commit
 from tableferry.spark.catalog import facts
@@ -80,13 +80,8 @@ def find_hand_over(
 ) -> HandOver:
     """Find the newest version of the legacy table at which all old streams' positions are known and usable.
 
-    Args:
-        spark: The session.
-        legacy: The legacy table.
-        folders: The checkpoints of the old streams.
-        limits: The positions that the old streams may not exceed.
-        mid_commit_sources: The table ids of the sources that a flow can start to read in the middle of a
-            commit. In other sources, the positions are between two commits.
+    The positions don't exceed `limits`. They are between two commits, except in `mid_commit_sources`: the
+    table ids of the sources that a flow can start to read in the middle of a commit.
 
     Raises:
         StateError: A checkpoint doesn't belong to a stream that fills the table, or can't be handed over.
@@ -117,11 +112,8 @@ def list_legacy_writes(
 ) -> LegacyWrites | None:
     """Return the legacy table's commits after the pinned version; None if it was dropped or replaced.
 
-    Args:
-        spark: The session.
-        start: The recorded start of the migration.
-        own: The query ids of the flows that fill a table that was taken over.
-        details: The legacy table's catalog entry, if it is known (`catalog.session_details`).
+    `own` are the query ids of the flows that fill a table that was taken over. `details` is the legacy
+    table's catalog entry, if it is known (`catalog.session_details`).
 
     Raises:
         TableError: The table isn't a Delta table, or can't be read.
@@ -158,12 +150,8 @@ def classify_target_commits(
 ) -> LegacyWrites:
     """Separate the commits of a migration's flows from those of old streams and other writers.
 
-    Args:
-        commits: The commits since the table was taken over, the newest first.
-        old: The query ids of the old streams.
-        own: The query ids of the migration's flows.
-        target: The table.
-        more: Whether older commits since the take-over weren't read.
+    The commits are those since the table was taken over, the newest first; `more` tells whether older ones
+    weren't read. `old` and `own` are the query ids of the old streams and of the migration's flows.
     """
     others, newest_own = [], -1
     for commit in commits:
@@ -208,16 +196,11 @@ def choose_version(
     """Choose the newest version of the legacy table at which the positions of all old streams are known.
 
     At that version, each stream has a batch with readable offsets, streams of one source are at the same
-    position, and no position exceeds its limit or is within a commit.
+    position, and the positions are as in `find_hand_over`.
 
-    Args:
-        streams: The old streams.
-        commits: The table's newest commits, the newest first.
-        offsets: The offsets of each batch, by the query's id and the batch.
-        limits: As in `find_hand_over`.
-        mid_commit_sources: The sources that may be within a commit, as in `find_hand_over`.
-        advanced_batches: The batch to which `checkpoints.advance_offsets` advanced a query, by the query and
-            its newest batch in the table.
+    The newest commit is first. `offsets` are by the query's id and the batch. `advanced_batches` has the
+    batch to which `checkpoints.advance_offsets` advanced a query, by the query and its newest batch in the
+    table.
 
     Raises:
         QueryWithoutCommitsError: A stream wrote none of these commits.
@@ -328,14 +311,15 @@ def _open_stream(folder: Path) -> OldStream:
 
 def read_batch_offsets(stream: OldStream, batch: int) -> BatchOffsets:
     """Return the offsets of a stream's batch."""
-    if str(batch) not in storage.names(stream.folder / "offsets"):
-        return StateError("OLD_OFFSETS_MISSING", folder=stream.folder, batch=batch)
+    folder = stream.folder
     try:
-        offsets, others = checkpoints.read_batch(stream.folder, batch)
+        offsets, others = checkpoints.read_batch(folder, batch)
     except StateError as error:
+        if error.condition == "OFFSET_FILE_MISSING":
+            return StateError("OLD_OFFSETS_MISSING", folder=folder, batch=batch)
         return StateError("OLD_CHECKPOINT_DAMAGED", reason=error.sentence)
-    if any(map(source_offsets.is_file_offset, checkpoints.read_source_offsets(stream.folder, batch))):
-        return StateError("OLD_STREAM_READS_FILES", folder=stream.folder, batch=batch)
+    if others and any(map(source_offsets.is_file_offset, checkpoints.read_source_offsets(folder, batch))):
+        return StateError("OLD_STREAM_READS_FILES", folder=folder, batch=batch)
     if others:
-        return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=stream.folder, batch=batch, advice=BY_VERSION)
+        return StateError("OLD_STREAM_SOURCE_UNKNOWN", folder=folder, batch=batch, advice=BY_VERSION)
     return offsets

@@ -12,8 +12,9 @@ from tableferry.formats.delta.row_changes import RowChanges
 from tableferry.pipelines.model.flows import DataFlow, Flow
 from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.reads import Read, list_input_table_keys
-from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, KafkaRange
+from tableferry.pipelines.model.source_offsets import DeltaOffset
 from tableferry.pipelines.model.target_state import Certainty, TargetState
+from tableferry.pipelines.model.topics import KafkaOffset, KafkaRange
 from tableferry.spark.tables import TableFacts
 from tableferry.verify import Verdict
 

@@ -36,6 +36,9 @@ AUTO_LOADER = "cloudFiles"
 QUARANTINED_COLUMN = "is_quarantined"
 """The column that contains whether a row breaks a data quality rule."""
 
+RESET_ALLOWED = "pipelines.reset.allowed"
+"""The table property that allows a pipeline to refresh the table in full; its default is true."""
+
 HISTORY_VIEW = "v_tableferry_history"
 HISTORY_FLOW = "f_tableferry_history"
 """The view and the flow of the initial copy."""
@@ -215,6 +218,13 @@ class CdcSettings:
     track_history_except_column_list: tuple[str, ...] = ()
 
 
+def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:
+    """Return the settings of AUTO CDC that determine the rows, as text; empty for an append target."""
+    if cdc is None:
+        return {}
+    return {"keys": ", ".join(cdc.keys), "scd_type": str(cdc.scd_type), "sequence_by": cdc.sequence_by}
+
+
 def event_log_name(target: TableName) -> TableName:
     """Return the name of a target's event log: a table in the target's schema or folder."""
     if target.path is not None:
@@ -357,6 +367,12 @@ class Target:
     metadata: tuple[MetadataColumn, ...] = ()
     snapshots: SnapshotCdc | None = None
 
+    @property
+    def is_reset_allowed(self) -> bool | None:
+        """Whether the spec allows a pipeline to refresh it in full; None if the spec sets nothing."""
+        value = self.properties.get(RESET_ALLOWED)
+        return None if value is None else value.lower() == "true"
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -431,15 +447,12 @@ class DataFlow:
     """
 
     id: str
-    group: str
     file: str
     target: Target
     staging: tuple[Target, ...]
     views: Mapping[str, View]
     flows: tuple[Flow, ...]
     migration: Migration | None = None
-    features: Mapping[str, bool] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
     quarantine: Target | None = None
 
@@ -474,7 +487,6 @@ class MaterializedView:
     """
 
     id: str
-    group: str
     file: str
     target: Target
     views: Mapping[str, View]

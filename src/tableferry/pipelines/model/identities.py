@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
+from pydantic import TypeAdapter, ValidationError
+
 from tableferry.errors import TableError
-from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark.tables import TableFacts, TableName
 
 PROPERTY = "tableferry.flows"
@@ -50,13 +51,6 @@ class FlowSettings:
             key not in known.sources and table_id not in {*known.sources.values()} - {""}
             for key, table_id in self.sources.items()
         )
-
-
-def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:
-    """Return the settings of AUTO CDC that determine the rows, as text; empty for an append target."""
-    if cdc is None:
-        return {}
-    return {"keys": ", ".join(cdc.keys), "scd_type": str(cdc.scd_type), "sequence_by": cdc.sequence_by}
 
 
 @dataclass(frozen=True)
@@ -99,19 +93,10 @@ class TableIdentity:
         Raises:
             ValueError: The text is different JSON, or none.
         """
-        try:
-            recorded = json.loads(text)
-            flows = {name: FlowIdentity(**flow) for name, flow in recorded["flows"].items()}
-            settings = recorded.get("settings")
-            return cls(
-                str(recorded["table_id"]),
-                int(recorded["generation"]),
-                flows,
-                str(recorded["history"]),
-                None if settings is None else {str(name): str(value) for name, value in settings.items()},
-            )
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"the JSON isn't an identity of a table: {error}") from error
+        return _JSON.validate_json(text)
+
+
+_JSON = TypeAdapter(TableIdentity)
 
 
 @dataclass(frozen=True)
@@ -216,9 +201,10 @@ def parse_identity_property(table: TableFacts) -> TableIdentity | None:
         return None
     try:
         identity = TableIdentity.from_json(text)
-    except ValueError as error:
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
         raise TableError(
-            "IDENTITY_PROPERTY_INVALID", table=table.name, property=PROPERTY, reason=error
+            "IDENTITY_PROPERTY_INVALID", table=table.name, property=PROPERTY, reason=reason
         ) from error
     return identity if identity.table_id == table.table_id else None
 

@@ -150,6 +150,8 @@ class PlanRequest:
         only: Keys of the targets to plan; empty means all.
         drop_history: Rebuild also finished migrations, without their copied history.
         through_connect: A Spark Connect client runs the flows.
+        look_back: The limit of the comparison of a legacy table with source versions. With 0, no rows are
+            compared.
     """
 
     pipeline_id: str
@@ -160,6 +162,7 @@ class PlanRequest:
     engine: EngineKind = "streaming"
     drop_history: bool = False
     through_connect: bool = False
+    look_back: LookBack = 0
 
     @property
     def in_pipeline(self) -> bool:

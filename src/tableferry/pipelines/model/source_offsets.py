@@ -9,8 +9,10 @@ A source without data has a dash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from tableferry.pipelines.model.topics import KafkaOffset, is_kafka_source, kafka_source_id
 
 _COMMIT_START_INDEXES = (-1, -100)
 
@@ -31,99 +33,6 @@ class DeltaOffset:
     def is_before(self, version: int) -> bool:
         """Return whether the stream has read nothing of a version or of a later one."""
         return self.version < version or (self.version == version and self.whole)
-
-
-@dataclass(frozen=True)
-class KafkaOffset:
-    """A stream's position in Kafka topics.
-
-    Attributes:
-        next: The next offset to read, by topic and partition.
-    """
-
-    next: Mapping[tuple[str, int], int]
-
-    @classmethod
-    def parse(cls, text: str) -> KafkaOffset:
-        """Parse an offset from Spark's JSON."""
-        return cls.from_topics(json.loads(text))
-
-    @classmethod
-    def from_topics(cls, topics: Mapping[str, Mapping[str, int]]) -> KafkaOffset:
-        """Build an offset from Spark's JSON object."""
-        return cls(
-            {
-                (topic, int(partition)): int(offset)
-                for topic, partitions in topics.items()
-                for partition, offset in partitions.items()
-            }
-        )
-
-    def __str__(self) -> str:
-        """Return the offset as Spark writes it."""
-        topics: dict[str, dict[str, int]] = {}
-        for (topic, partition), offset in sorted(self.next.items()):
-            topics.setdefault(topic, {})[str(partition)] = offset
-        return json.dumps(topics, separators=(",", ":"))
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """The names of its topics."""
-        return frozenset(topic for topic, _ in self.next)
-
-    @property
-    def offset_sum(self) -> int:
-        """The sum of its offsets, which grows with each record that is read."""
-        return sum(self.next.values())
-
-    def has_reached(self, other: KafkaOffset) -> bool:
-        """Return whether no partition is before the other offset."""
-        return all(self.next.get(partition, 0) >= offset for partition, offset in other.next.items())
-
-    def count_offsets_until(self, other: KafkaOffset) -> int:
-        """Return the number of offsets from this one to a later one."""
-        return sum(offset - self.next.get(partition, 0) for partition, offset in other.next.items())
-
-    def advance_to(self, other: KafkaOffset) -> KafkaOffset:
-        """Return the later offset of each partition."""
-        both = {**self.next, **other.next}
-        return KafkaOffset({key: max(self.next.get(key, 0), other.next.get(key, 0)) for key in both})
-
-    def add_partitions_of(self, other: KafkaOffset) -> KafkaOffset:
-        """Add the partitions that only the other offset has."""
-        return KafkaOffset({**other.next, **self.next})
-
-
-@dataclass(frozen=True)
-class KafkaRange:
-    """The offsets that a broker has of a stream's topics.
-
-    Attributes:
-        first: The oldest offset of each partition.
-        end: The offset after the newest record of each partition.
-    """
-
-    first: KafkaOffset
-    end: KafkaOffset
-
-    def list_unreadable_partitions(self, offset: KafkaOffset) -> tuple[str, ...]:
-        """Describe each partition that can't be read from the given offset."""
-        found = []
-        for (topic, partition), wanted in sorted(offset.next.items()):
-            name = f"partition {partition} of {topic}"
-            if (topic, partition) not in self.end.next:
-                found.append(f"{name} is missing")
-                continue
-            first, end = self.first.next[topic, partition], self.end.next[topic, partition]
-            if wanted < first:
-                found.append(
-                    f"{name} contains offsets {first} to {end}, and {wanted} to {first} have expired"
-                )
-            elif wanted > end:
-                found.append(
-                    f"{name} contains offsets {first} to {end}, but was recreated, because {wanted} is next"
-                )
-        return tuple(found)
 
 
 SourceOffset = DeltaOffset | KafkaOffset
@@ -151,16 +60,6 @@ def parse_offset(line: str) -> tuple[str, SourceOffset] | None:
         offset = KafkaOffset.from_topics(source)
         return kafka_source_id(offset.topics), offset
     return None
-
-
-def kafka_source_id(topics: frozenset[str]) -> str:
-    """Return the source id of Kafka topics."""
-    return "kafka:" + ",".join(sorted(topics))
-
-
-def is_kafka_source(source_id: str) -> bool:
-    """Return whether a source id is that of Kafka topics."""
-    return source_id.startswith("kafka:")
 
 
 def is_file_offset(line: str) -> bool:

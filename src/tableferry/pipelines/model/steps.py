@@ -205,9 +205,9 @@ class SourceWait:
     """A flow waits until a source at version ``current`` has a commit after ``baseline``."""
 
     table: TableName
-    baseline: int | None
-    current: int | None
     why: Finding
+    baseline: int | None = None
+    current: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, PlainSerializer
 
 from tableferry.pipelines.model.identities import TableIdentity
-from tableferry.pipelines.model.source_offsets import is_kafka_source
+from tableferry.pipelines.model.topics import is_kafka_source
 from tableferry.spark.tables import TableName
 
 Certainty = Literal["recorded", "proved", "assumed"]
@@ -157,6 +157,11 @@ class TargetState:
     def copied(self) -> bool:
         """Whether this generation contains the complete initial copy."""
         return self.tracking is not None and self.tracking.copied == self.generation
+
+    @property
+    def copied_generation(self) -> int:
+        """The generation that contains the complete copy; 0 before the copy."""
+        return (self.tracking.copied or 0) if self.tracking else 0
 
     def identities_of(self, generation: int) -> Mapping[str, TableIdentity]:
         """Return the identities of the tables of a generation, by the table's key."""

@@ -12,18 +12,11 @@ from tableferry.pipelines.model.facts import HandOver, UnknownHandOver
 from tableferry.pipelines.model.flows import DataFlow, Migration
 from tableferry.pipelines.model.identities import PROPERTY
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset, KafkaRange, describe_source
+from tableferry.pipelines.model.source_offsets import describe_source
 from tableferry.pipelines.model.steps import AdoptRenamedState, AdoptState, RecordStart, RemoveMigration
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, TargetState
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-    warn,
-)
+from tableferry.pipelines.model.topics import KafkaOffset, KafkaRange
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TableFacts, TableName
 
 
@@ -45,14 +38,11 @@ def adopt_state(context: PlanningContext) -> tuple[TargetState, Findings]:
     if not stored.elsewhere or not context.dataflow.migration:
         return stored, Findings()
     if not context.request.adopt:
-        return stored, refuse(
-            "STATE_OF_OTHER_PIPELINE",
-            target=target,
-            others=stored.elsewhere,
-            pipeline=context.request.pipeline_id,
+        return stored, context.refuse(
+            "STATE_OF_OTHER_PIPELINE", others=stored.elsewhere, pipeline=context.request.pipeline_id
         )
     if not adoptable:
-        return stored, refuse("STATE_OF_SEVERAL_PIPELINES", target=target, others=stored.elsewhere)
+        return stored, context.refuse("STATE_OF_SEVERAL_PIPELINES", others=stored.elsewhere)
     adopted = replace(adoptable, generation=stored.generation, resetting=stored.resetting)
     return adopted, plan_steps(AdoptState(target, stored.elsewhere[0]))
 
@@ -67,20 +57,10 @@ def adopt_renamed_target(context: PlanningContext) -> Findings:
     if not earlier:
         return Findings()
     if len(earlier) > 1 or not context.request.adopt:
-        return refuse(
-            "LEGACY_TABLE_MIGRATED_BEFORE",
-            location=migration.location,
-            table=migration.table,
-            folders=earlier,
-            state=context.facts.state,
-        )
+        return context.refuse("LEGACY_TABLE_MIGRATED_BEFORE", table=migration, folders=earlier)
     if not context.facts.tables.get(target.key):
-        return refuse(
-            "RENAMED_TARGET_MISSING",
-            location=migration.location,
-            target=target,
-            folder=earlier[0],
-            name=target.sql,
+        return context.refuse(
+            "RENAMED_TARGET_MISSING", location=migration.location, folder=earlier[0], name=target.sql
         )
     return plan_steps(AdoptRenamedState(target, earlier[0]))
 
@@ -114,37 +94,21 @@ def plan_migration_start(
     if recorded:
         if recorded.copy.table.key == migration.table.key:
             return recorded, Findings()
-        return recorded, refuse(
-            "LEGACY_TABLE_CHANGED_IN_SPEC",
-            location=migration.location,
-            target=target,
-            recorded=recorded.copy.table,
-            table=migration.table,
+        return recorded, context.refuse(
+            "LEGACY_TABLE_CHANGED_IN_SPEC", table=migration, recorded=recorded.copy.table
         )
-    findings = Findings()
     legacy = context.facts.tables.get(migration.table.key)
-    if migration.table.key == target.key and not migration.take_over:
-        findings += refuse("TARGET_IS_LEGACY_TABLE", location=migration.location, target=target)
-    elif not legacy:
-        findings += refuse("LEGACY_TABLE_MISSING", location=migration.location, table=migration.table)
-    if target.key in context.facts.nonempty_targets and not findings and not stopped:
-        findings += refuse("TARGET_NOT_EMPTY", location=context.dataflow.target.location, target=target)
-    findings += _check_earlier_runs(context, migration) + _check_readers(context, migration)
-    hand_over = context.facts.hand_overs.get(target.key)
-    not_proved: Finding | None = None
-    if isinstance(hand_over, UnknownHandOver):
-        if migration.content_first:
-            not_proved = hand_over.why
-        else:
-            findings += refuse_all([hand_over.why.at(migration.location)])
-        hand_over = None
-    elif not hand_over and not findings and not stopped and _can_compare_rows(migration):
+    findings = _check_new_start(context, migration, legacy, stopped=stopped)
+    found = context.facts.hand_overs.get(target.key)
+    hand_over = found if isinstance(found, HandOver) else None
+    unknown = found if isinstance(found, UnknownHandOver) else None
+    if unknown and not migration.content_first:
+        findings += refuse_all([unknown.why.at(migration.location)])
+    elif not found and not findings and not stopped and _can_compare_rows(migration):
         return None, add_note("plan and run search for the hand-over point")
     if migration.hand_over == "explicit":
         findings += refuse_all(
-            Finding(
-                "EXPLICIT_START_MISSING", location=read.location, source=read.table, how=read.start_remedy
-            )
+            context.finding("EXPLICIT_START_MISSING", source=read)
             for read in context.list_all_reads()
             if read.explicit is None and not read.unmanaged
         )
@@ -159,10 +123,9 @@ def plan_migration_start(
         return None, findings
     hand_over = hand_over or HandOver(legacy.version, {}, {}, "assumed")
     if migration.take_over and hand_over.version != legacy.version:
-        return None, refuse(
+        return None, context.refuse(
             "TAKE_OVER_OF_OLDER_VERSION",
             location=migration.location,
-            target=target,
             version=legacy.version,
             hand_over=hand_over.version,
         )
@@ -179,8 +142,22 @@ def plan_migration_start(
     if migration.hand_over == "explicit" or any(
         read.explicit is None and read.table.key in baselines for read in context.list_all_reads()
     ):
-        findings += _report_evidence(context, migration, hand_over, not_proved)
+        findings += _report_evidence(context, migration, hand_over, unknown)
     return start, findings
+
+
+def _check_new_start(
+    context: PlanningContext, migration: Migration, legacy: TableFacts | None, *, stopped: bool
+) -> Findings:
+    """Refuse a start without a legacy table, and one whose target, flows or readers have begun before."""
+    findings = Findings()
+    if migration.table.key == context.target.key and not migration.take_over:
+        findings += context.refuse("TARGET_IS_LEGACY_TABLE", location=migration.location)
+    elif not legacy:
+        findings += context.refuse("LEGACY_TABLE_MISSING", table=migration)
+    if context.target.key in context.facts.nonempty_targets and not findings and not stopped:
+        findings += context.refuse("TARGET_NOT_EMPTY", target=context.dataflow.target)
+    return findings + _check_earlier_runs(context, migration) + _check_readers(context, migration)
 
 
 def _collect_baselines(
@@ -216,7 +193,7 @@ def _find_baseline(
     if not hand_over:
         return baseline, findings
     if source.table_id not in hand_over.positions and read.explicit is None:
-        findings += _refuse_unread_source(migration, read)
+        findings += context.refuse("SOURCE_NOT_READ_BY_OLD_STREAMS", source=read, table=migration)
     version = hand_over.positions.get(source.table_id, source.version)
     return replace(baseline, version=version, within=hand_over.within.get(source.table_id, "")), findings
 
@@ -229,9 +206,9 @@ def _can_compare_rows(migration: Migration) -> bool:
 
 
 def _report_evidence(
-    context: PlanningContext, migration: Migration, hand_over: HandOver, not_proved: Finding | None
+    context: PlanningContext, migration: Migration, hand_over: HandOver, unknown: UnknownHandOver | None
 ) -> Findings:
-    """Report the evidence for the hand-over point; ``not_proved`` is why the rows don't prove it."""
+    """Report the evidence for the hand-over point; ``unknown`` is why the rows don't prove it."""
     match hand_over.certainty:
         case "recorded":
             batches = " and ".join(f"batch {batch}" for batch in hand_over.batches.values())
@@ -242,10 +219,10 @@ def _report_evidence(
             return add_note(f"the hand-over point is proved: {hand_over.why}")
         case "assumed":
             if migration.hand_over == "explicit":
-                return warn("HAND_OVER_ASSUMED_FROM_SPEC", target=context.target)
-            if not_proved:
-                return warn("HAND_OVER_NOT_PROVED", target=context.target, reason=not_proved.one_line)
-            return warn("HAND_OVER_ASSUMED", target=context.target)
+                return context.warn("HAND_OVER_ASSUMED_FROM_SPEC")
+            if unknown:
+                return context.warn("HAND_OVER_NOT_PROVED", reason=unknown.why.one_line)
+            return context.warn("HAND_OVER_ASSUMED")
         case _:
             assert_never(hand_over.certainty)
 
@@ -259,7 +236,7 @@ def check_take_over_in_pipeline(context: PlanningContext) -> Findings:
     if not context.request.in_pipeline or not (wanted or recorded):
         return Findings()
     location = migration.location if migration else context.dataflow.file
-    return refuse("TAKE_OVER_IN_PIPELINE", location=location, target=context.target)
+    return context.refuse("TAKE_OVER_IN_PIPELINE", location=location)
 
 
 def check_other_writers(context: PlanningContext) -> Findings:
@@ -273,7 +250,7 @@ def check_other_writers(context: PlanningContext) -> Findings:
         if operation not in writes.foreign_appends
     }
     findings = (
-        warn("ROWS_CHANGED_SINCE_TAKE_OVER", target=context.target, writes=writes.describe(changed))
+        context.warn("ROWS_CHANGED_SINCE_TAKE_OVER", writes=writes.describe(changed))
         if changed
         else Findings()
     )
@@ -292,12 +269,8 @@ def check_other_writers(context: PlanningContext) -> Findings:
             f"run RESTORE TABLE {context.target.sql} TO VERSION AS OF {writes.first - 1}. Or, if these rows "
             f"belong there, {again}"
         )
-    return findings + refuse(
-        "WRITTEN_SINCE_TAKE_OVER",
-        target=context.target,
-        writers=" and ".join(writers),
-        version=writes.first,
-        advice=remedy,
+    return findings + context.refuse(
+        "WRITTEN_SINCE_TAKE_OVER", writers=" and ".join(writers), version=writes.first, advice=remedy
     )
 
 
@@ -309,19 +282,9 @@ def check_pinned_legacy_table(context: PlanningContext) -> Findings:
     pinned = start.copy
     legacy = context.facts.tables.get(migration.table.key)
     if not legacy:
-        return refuse(
-            "LEGACY_TABLE_MISSING_BEFORE_COPY",
-            location=migration.location,
-            table=migration.table,
-            target=context.target,
-        )
+        return context.refuse("LEGACY_TABLE_MISSING_BEFORE_COPY", table=migration)
     if (legacy.table_id and legacy.table_id != pinned.table_id) or legacy.version < pinned.version:
-        return refuse(
-            "LEGACY_TABLE_RECREATED",
-            location=migration.location,
-            table=migration.table,
-            version=pinned.version,
-        )
+        return context.refuse("LEGACY_TABLE_RECREATED", table=migration, version=pinned.version)
     return Findings()
 
 
@@ -333,16 +296,16 @@ def end_migration(context: PlanningContext) -> Findings:
     if not stored.migration_start:
         if not stored.elsewhere or not unstarted:
             return Findings()
-        return context.check_ambiguous_rename(unstarted) + refuse(
-            "MIGRATION_SWITCHED_OFF_ELSEWHERE", file=file, target=target, others=stored.elsewhere
+        return context.check_ambiguous_rename(unstarted) + context.refuse(
+            "MIGRATION_SWITCHED_OFF_ELSEWHERE", file=file, others=stored.elsewhere
         )
-    incomplete = refuse("MIGRATION_SWITCHED_OFF", file=file, target=target)
+    incomplete = context.refuse("MIGRATION_SWITCHED_OFF", file=file)
     if not context.is_copied:
         return incomplete
     if unstarted:
         return context.check_ambiguous_rename(unstarted) + incomplete
     if is_assumed(context.dataflow, stored.migration_start) and not context.is_refreshed:
-        return warn("ASSUMED_MIGRATION_SWITCHED_OFF", target=target)
+        return context.warn("ASSUMED_MIGRATION_SWITCHED_OFF")
     certainty = stored.migration_start.certainty
     note = f"its migration is complete ({certainty}) and switched off: the run removes its state files"
     return plan_steps(RemoveMigration(target)) + add_note(note)
@@ -369,15 +332,13 @@ def _check_earlier_runs(context: PlanningContext, migration: Migration) -> Findi
         return Findings()
     if migration.take_over:
         # A full refresh isn't a remedy here, because it would drop the rows of the old streams.
-        return refuse(
+        return context.refuse(
             "FLOWS_RAN_BEFORE_TAKE_OVER",
             location=migration.location,
             flows=ran,
-            target=context.target,
-            state=context.facts.state,
             statement=f"ALTER TABLE {context.target.sql} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')",
         )
-    return refuse("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran, target=context.target)
+    return context.refuse("FLOWS_RAN_BEFORE_MIGRATION", location=migration.location, flows=ran)
 
 
 def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
@@ -389,11 +350,8 @@ def _check_readers(context: PlanningContext, migration: Migration) -> Findings:
     for reader in context.list_readers():
         stored = context.facts.states.get(reader.key, TargetState())
         if stored.migration_start or stored.finished:
-            findings += refuse(
-                "READER_WOULD_TAKE_HISTORY",
-                location=migration.location,
-                reader=reader.target.name,
-                target=context.target,
+            findings += context.refuse(
+                "READER_WOULD_TAKE_HISTORY", location=migration.location, reader=reader.target.name
             )
     return findings
 
@@ -406,15 +364,9 @@ def _check_source(context: PlanningContext, read: Read, source: TableFacts | Non
     if source or producer is context.dataflow:
         return Findings()
     if not producer:
-        return refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
+        return context.refuse("SOURCE_TABLE_MISSING", source=read)
     if read.explicit is None and not _has_explicit_starts(context, producer):
-        return refuse(
-            "PRODUCED_SOURCE_MISSING",
-            location=read.location,
-            source=read.table,
-            target=context.target,
-            how=read.start_remedy,
-        )
+        return context.refuse("PRODUCED_SOURCE_MISSING", source=read)
     return Findings()
 
 
@@ -424,13 +376,7 @@ def _check_old_sources(
     """Refuse a migration whose flows leave out a source that fills the legacy table."""
     old_ids = hand_over.positions.keys() | hand_over.kafka.keys()
     return refuse_all(
-        Finding(
-            "OLD_SOURCE_NOT_FOLLOWED",
-            location=migration.location,
-            table=migration.table,
-            source=describe_source(source_id),
-            target=context.target,
-        )
+        context.finding("OLD_SOURCE_NOT_FOLLOWED", table=migration, source=describe_source(source_id))
         for source_id in sorted(old_ids - set(ids))
     )
 
@@ -458,12 +404,14 @@ def _find_kafka_baseline(
     found = {key: offset for key, offset in old_offsets.items() if topics.is_subscribed(options, offset)}
     if not found:
         known = topics.has_start(options)
-        return None, Findings() if known and not old_offsets else _refuse_unread_source(migration, read)
+        if known and not old_offsets:
+            return None, Findings()
+        return None, context.refuse("SOURCE_NOT_READ_BY_OLD_STREAMS", source=read, table=migration)
     if len(found) > 1:
-        return None, refuse(
+        return None, context.refuse(
             "TOPICS_OF_SEVERAL_STREAMS",
             location=read.location,
-            table=migration.table,
+            table=migration,
             sources=sorted(found),
             view=read.view,
         )
@@ -477,38 +425,21 @@ def _find_kafka_baseline(
     # The startingOffsets of a pipeline must name each partition.
     start = offset.add_partitions_of(available.first)
     baseline = Baseline(read.table, source_id, start.offset_sum, within=str(start))
-    return baseline, check_broker_range(read, start, available)
+    return baseline, check_broker_range(context, read, start, available)
 
 
-def check_broker_range(read: Read, start: KafkaOffset, available: KafkaRange) -> Findings:
+def check_broker_range(
+    context: PlanningContext, read: Read, start: KafkaOffset, available: KafkaRange
+) -> Findings:
     """Refuse a start at offsets that the broker has deleted."""
     if not (expired := available.list_unreadable_partitions(start)):
         return Findings()
-    return refuse(
-        "OFFSETS_EXPIRED",
-        location=read.location,
-        source=read.table,
-        partitions="; ".join(expired),
-        how=read.start_remedy,
-    )
-
-
-def _refuse_unread_source(migration: Migration, read: Read) -> Findings:
-    """Return the refusal of a source that no old stream reads."""
-    return refuse(
-        "SOURCE_NOT_READ_BY_OLD_STREAMS",
-        location=read.location,
-        table=migration.table,
-        source=read.table,
-        how=read.start_remedy,
-    )
+    return context.refuse("OFFSETS_EXPIRED", source=read, partitions="; ".join(expired))
 
 
 def _check_shared_checkpoint(context: PlanningContext, read: Read) -> Findings:
     """Refuse a flow that reads topics together with other sources, because they would share a checkpoint."""
     for flow in context.dataflow.streaming_flows:
         if read in (reads := context.list_reads(flow)) and len(reads) > 1:
-            return refuse(
-                "SOURCES_SHARE_CHECKPOINT", location=read.location, flow=flow.name, source=read.table
-            )
+            return context.refuse("SOURCES_SHARE_CHECKPOINT", source=read, flow=flow)
     return Findings()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tableferry.errors import Finding
+from tableferry.errors.catalogue import conditions
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import DataFlow, Flow, Migration, Target
+from tableferry.pipelines.model.flows import RESET_ALLOWED, DataFlow, Flow, Migration, Target, View
+from tableferry.pipelines.model.identities import TableEvidence
 from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
 from tableferry.pipelines.model.steps import Step
@@ -49,19 +51,12 @@ def add_note(note: str) -> Findings:
     return Findings(notes=(note,))
 
 
-def warn(condition: str, /, **parameters: object) -> Findings:
-    """Return a condition that the user should resolve, although the target continues."""
-    return Findings(warnings=(Finding(condition, **parameters),))
-
-
-def refuse(condition: str, /, **parameters: object) -> Findings:
-    """Return a condition that stops the target."""
-    return refuse_all([Finding(condition, **parameters)])
-
-
 def refuse_all(refusals: Iterable[Finding]) -> Findings:
     """Return conditions that stop the target."""
     return Findings(refusals=tuple(refusals))
+
+
+_Part = Target | Flow | View | Read | Migration
 
 
 @dataclass(frozen=True)
@@ -119,9 +114,52 @@ class PlanningContext:
         """Whether its flows fill another generation than the stored one, and start without checkpoints."""
         return self.generation != self.stored.generation or self.stored.resetting
 
+    @property
+    def rebuild_advice(self) -> str:
+        """How to fill the target again, with its history: by a full refresh of the run or of its pipeline."""
+        if not self.request.in_pipeline:
+            return f"rebuild it with --full-refresh {self.target}"
+        return (
+            f'remove "tables" from the state.json of {self.target} under {self.facts.state}/checkpoints and '
+            "refresh it in full in its pipeline, for which its tableProperties must set "
+            f"{RESET_ALLOWED} to true"
+        )
+
+    def finding(self, condition: str, /, **about: object) -> Finding:
+        """Return a finding about the target, or about parts of its spec.
+
+        A part of the spec in ``about`` counts as its name, and the first one also gives the location. The
+        parameters ``target``, ``file``, ``state`` and ``advice`` (to rebuild the target) are known.
+        """
+        known: dict[str, object] = {
+            "target": self.target,
+            "file": self.dataflow.file,
+            "state": self.facts.state,
+            "advice": self.rebuild_advice,
+            "location": next((part.location for part in about.values() if isinstance(part, _Part)), None),
+            "how": next((part.start_remedy for part in about.values() if isinstance(part, Read)), None),
+            **{name: _name_part(value) for name, value in about.items()},
+        }
+        needed = known.keys() & conditions()[condition].parameters
+        return Finding(condition, **{name: value for name, value in known.items() if name in needed})
+
+    def refuse(self, condition: str, /, **about: object) -> Findings:
+        """Return a `finding` that stops the target."""
+        return refuse_all([self.finding(condition, **about)])
+
+    def warn(self, condition: str, /, **about: object) -> Findings:
+        """Return a `finding` that the user should resolve, although the target continues."""
+        return Findings(warnings=(self.finding(condition, **about),))
+
     def find_baseline(self, read: Read) -> Baseline | None:
         """Return the recorded baseline of a source, or None."""
         return self.migration_start.baselines.get(read.table.key) if self.migration_start else None
+
+    def list_recorded_tables(self) -> Iterator[tuple[Target, TableEvidence]]:
+        """Yield the tables that its flows fill, each with its recorded identity."""
+        for table in self.dataflow.tables:
+            if recorded := self.facts.table_evidence.get(table.name.key):
+                yield table, recorded
 
     def list_reads(self, flow: Flow) -> tuple[Read, ...]:
         """Return the sources that one of its flows streams from."""
@@ -174,9 +212,7 @@ class PlanningContext:
         candidates = self._find_candidates(flow)
         if len(candidates) < 2:
             return Findings()
-        return refuse(
-            "RENAMED_FLOW_AMBIGUOUS", location=flow.location, flow=flow.name, candidates=[*candidates]
-        )
+        return self.refuse("RENAMED_FLOW_AMBIGUOUS", flow=flow, candidates=[*candidates])
 
     def check_repeated_read(self, flow: Flow) -> Findings:
         """Refuse a flow whose explicit start precedes the position of a removed flow on the same source."""
@@ -193,16 +229,14 @@ class PlanningContext:
                     continue
                 last = offset.version - 1 if offset.whole else offset.version
                 later = f" or start {flow.name} at version {offset.version} or later" if offset.whole else ""
-                findings += refuse(
+                findings += self.refuse(
                     "RENAMED_FLOW_READS_AGAIN",
-                    location=flow.location,
-                    flow=flow.name,
+                    flow=flow,
                     start=read.explicit,
-                    table=read.table,
+                    table=read,
                     old=name,
                     last=last,
                     later=later,
-                    state=self.facts.state,
                 )
         return findings
 
@@ -242,6 +276,17 @@ class PlanningContext:
             )
             and _has_read_topics(checkpoint, kafka)
         }
+
+
+def _name_part(value: object) -> object:
+    """Return the name of a part of the spec; any other value as it is."""
+    match value:
+        case Target() | Flow() | View():
+            return value.name
+        case Read() | Migration():
+            return value.table
+        case _:
+            return value
 
 
 def _has_read_topics(checkpoint: Checkpoint, kafka: Sequence[Mapping[str, str]]) -> bool:

@@ -19,28 +19,17 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tableferry.pipelines.model.facts import Facts, UnknownHandOver
-from tableferry.pipelines.model.flows import DataFlow, Project
+from tableferry.pipelines.model.flows import RESET_ALLOWED, DataFlow, Project
 from tableferry.pipelines.model.phases import Phase
 from tableferry.pipelines.model.plan import Plan, PlanRequest, TargetPlan
 from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.model.target_state import TargetState
-from tableferry.pipelines.planning import baseline, identity, pipeline_identity
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    refuse,
-    warn,
-)
+from tableferry.pipelines.planning import baseline, identity
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note
 from tableferry.pipelines.planning.definitions import define_flows
-from tableferry.pipelines.planning.engine_support import (
-    check_auto_loader,
-    check_connect_client,
-    check_open_source_pipeline,
-)
+from tableferry.pipelines.planning.engine_support import check_connect_client, check_engine
 from tableferry.pipelines.planning.flow_start import plan_flows
 from tableferry.pipelines.planning.full_refresh import (
-    RESET_ALLOWED,
     check_recorded_history,
     plan_full_refresh,
 )
@@ -85,17 +74,15 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
         return _result(context, "new", findings + renamed)
     migration, is_finished = context.migration, _is_finished(context)
     if is_finished:
-        findings += _check_finished(context)
+        findings += context.warn("MIGRATION_FINISHED")
+        if context.is_refreshed:
+            findings += context.refuse("REFRESH_OF_FINISHED_MIGRATION")
     if stored.undoing:
-        return _result(
-            context, "refused", findings + refuse("UNDO_OF_TARGET_UNFINISHED", target=context.target)
-        )
+        return _result(context, "refused", findings + context.refuse("UNDO_OF_TARGET_UNFINISHED"))
     if migration and not stored.migration_start and (copies := baseline.list_uncopied_producers(context)):
         note = f"starts after {' and '.join(map(str, copies))} contains its copied history"
         return _result(context, "later", findings + add_note(note))
-    findings += _check_engine(context) + identity.check_identity(context)
-    if context.request.in_pipeline:
-        findings += pipeline_identity.check_pipeline_identity(context)
+    findings += check_engine(context) + identity.check_identity(context)
     if migration:
         is_refused = bool(findings.refusals)
         start, start_findings = baseline.plan_migration_start(context, migration, stopped=is_refused)
@@ -131,7 +118,7 @@ def _flows_plan(context: PlanningContext, findings: Findings) -> TargetPlan:
     if phase == "differs":
         findings += _warn_of_difference(context)
     if context.request.in_pipeline:
-        findings += pipeline_identity.record_pipeline_identity(context)
+        findings += identity.record_pipeline_identity(context)
     result = _result(context, phase, findings + define_flows(context, flows), flows)
     return replace(result, migration_start=stored.migration_start) if awaits_finish else result
 
@@ -141,13 +128,6 @@ def _is_finished(context: PlanningContext) -> bool:
     return context.dataflow.migration is not None and context.stored.finished
 
 
-def _check_engine(context: PlanningContext) -> Findings:
-    findings = check_auto_loader(context)
-    if context.request.engine == "declarative":
-        findings = check_open_source_pipeline(context.dataflow) + findings
-    return findings
-
-
 def _warn_of_difference(context: PlanningContext) -> Findings:
     remedy = f"--full-refresh {context.target}"
     if context.request.in_pipeline:
@@ -155,7 +135,7 @@ def _warn_of_difference(context: PlanningContext) -> Findings:
             f"a full refresh of {context.target} by its pipeline, for which its tableProperties must set "
             f"{RESET_ALLOWED} to true"
         )
-    return warn("COPY_DIFFERS", target=context.target, how=remedy)
+    return context.warn("COPY_DIFFERS", how=remedy)
 
 
 def _result(
@@ -178,13 +158,6 @@ def _result(
         legacy_writes=context.facts.legacy_writes.get(context.target.key),
         nearest=hand_over.nearest if isinstance(hand_over, UnknownHandOver) else None,
     )
-
-
-def _check_finished(context: PlanningContext) -> Findings:
-    findings = warn("MIGRATION_FINISHED", target=context.target)
-    if context.is_refreshed:
-        findings += refuse("REFRESH_OF_FINISHED_MIGRATION", target=context.target)
-    return findings
 
 
 def phase_of(stored: TargetState, actions: Collection[str], *, copies: bool) -> Phase:

@@ -9,6 +9,7 @@ from typing import Literal
 from tableferry.pipelines.model.flows import (
     HISTORY_FLOW,
     HISTORY_VIEW,
+    RESET_ALLOWED,
     CdcSettings,
     DataFlow,
     Flow,
@@ -18,7 +19,7 @@ from tableferry.pipelines.model.flows import (
     Target,
     View,
 )
-from tableferry.pipelines.model.plan import EngineKind, pinned_clone_name
+from tableferry.pipelines.model.plan import pinned_clone_name
 from tableferry.pipelines.model.reads import list_upstream_views
 from tableferry.pipelines.model.steps import (
     BaselineEvents,
@@ -28,18 +29,10 @@ from tableferry.pipelines.model.steps import (
     PlannedFlow,
 )
 from tableferry.pipelines.model.target_state import MigrationStart
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-)
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps
 from tableferry.pipelines.planning.full_refresh import (
-    RESET_ALLOWED,
     check_reset_allowed,
-    protected_tables,
+    find_protected_tables,
     recorded_history,
 )
 
@@ -91,8 +84,8 @@ def _define_tables(context: PlanningContext, flows: Sequence[PlannedFlow], *, ha
     dataflow, findings = context.dataflow, Findings()
     protected: frozenset[str] = frozenset()
     if context.request.in_pipeline:
-        protected = protected_tables(context.dataflows, context.facts)
-        findings += refuse_all(check_reset_allowed(dataflow, protected, context.dataflows, context.facts))
+        protected = find_protected_tables(context)
+        findings += check_reset_allowed(context, protected)
     for table in sorted(dataflow.tables, key=lambda table: table not in dataflow.staging):
         is_target = table is dataflow.target
         filled = any(
@@ -105,7 +98,7 @@ def _define_tables(context: PlanningContext, flows: Sequence[PlannedFlow], *, ha
         create = not filled or context.request.in_pipeline
         findings += plan_steps(DefineTable(table, create=create, history=history))
         if context.request.engine != "databricks" and not filled:
-            findings += _check_properties(table, context.request.engine)
+            findings += _check_properties(context, table)
     return findings
 
 
@@ -136,16 +129,16 @@ def _define_copy(context: PlanningContext, migration: Migration, start: Migratio
     return plan_steps(DefineView(view, context.target, once=True), copy)
 
 
-def _check_properties(table: Target, engine: EngineKind) -> Findings:
+def _check_properties(context: PlanningContext, table: Target) -> Findings:
     """Note properties that have no effect outside Databricks, and refuse properties that protect rows."""
     findings = Findings()
     warned = [rule.name for rule in table.expectations if rule.action == "warn"]
-    if warned and engine == "declarative":
+    if warned and context.request.engine == "declarative":
         findings += add_note(f"expect rules only warn, and aren't counted here: {', '.join(warned)}")
     if table.cluster_auto:
         findings += add_note(f"clusterByAuto is for Databricks: elsewhere {table.name} isn't clustered")
     if table.row_filter:
-        findings += refuse("ROW_FILTER_NOT_OUTSIDE_DATABRICKS", location=table.location, table=table.name)
+        findings += context.refuse("ROW_FILTER_NOT_OUTSIDE_DATABRICKS", table=table)
     return findings
 
 

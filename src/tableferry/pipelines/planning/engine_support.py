@@ -24,25 +24,21 @@ def select_runnable_specs(project: Project, engine: EngineKind) -> Project:
     Raises:
         SpecError: A spec that the engine can't run has a migration, or the project has no other spec.
     """
-    written: tuple[DataFlow | MaterializedView, ...] = (*project.dataflows, *project.materialized)
-    specs = [(spec, tuple(_list_problems(spec, engine))) for spec in written]
-    skipped = [SkippedSpec(spec.file, spec.target.name, problems) for spec, problems in specs if problems]
-    migrating = [
-        problem
-        for spec, problems in specs
-        if isinstance(spec, DataFlow) and spec.migration
-        for problem in problems
-    ]
-    if migrating:
-        raise SpecError("INVALID_SPEC", problems=migrating)
-    if skipped and len(skipped) == len(specs):
-        raise SpecError("INVALID_SPEC", problems=[problem for spec in skipped for problem in spec.problems])
-    runnable = [spec for spec, problems in specs if not problems]
+    specs: tuple[DataFlow | MaterializedView, ...] = (*project.dataflows, *project.materialized)
+    problems = {id(spec): tuple(_list_problems(spec, engine)) for spec in specs}
+    skipped = [spec for spec in specs if problems[id(spec)]]
+    refused = [spec for spec in skipped if isinstance(spec, DataFlow) and spec.migration]
+    if refused or (skipped and len(skipped) == len(specs)):
+        found = [problem for spec in refused or skipped for problem in problems[id(spec)]]
+        raise SpecError("INVALID_SPEC", problems=found)
     return replace(
         project,
-        dataflows=tuple(spec for spec in runnable if isinstance(spec, DataFlow)),
-        materialized=tuple(spec for spec in runnable if isinstance(spec, MaterializedView)),
-        skipped=(*project.skipped, *skipped),
+        dataflows=tuple(spec for spec in project.dataflows if not problems[id(spec)]),
+        materialized=tuple(spec for spec in project.materialized if not problems[id(spec)]),
+        skipped=(
+            *project.skipped,
+            *(SkippedSpec(spec.file, spec.target.name, problems[id(spec)]) for spec in skipped),
+        ),
     )
 
 
@@ -63,36 +59,30 @@ def _problem_at(location: str, finding: Finding) -> Problem:
     return Problem.of(finding, file, path)
 
 
-def check_auto_loader(context: PlanningContext) -> Findings:
-    """Refuse views of Auto Loader outside Databricks."""
-    if context.facts.auto_loader:
-        return Findings()
-    return refuse_all(
-        Finding("AUTO_LOADER_ONLY_ON_DATABRICKS", location=view.location, view=view.name)
-        for view in context.dataflow.views.values()
-        if isinstance(view.source, ReaderSource) and view.source.format == AUTO_LOADER
-    )
-
-
-def check_open_source_pipeline(dataflow: DataFlow) -> Findings:
-    """Refuse AUTO CDC and run-once flows in an open-source pipeline.
+def check_engine(context: PlanningContext) -> Findings:
+    """Refuse AUTO CDC and run-once flows in an open-source pipeline, and Auto Loader outside Databricks.
 
     Spark 4.1 has no AUTO CDC; 4.2 has only SCD type 1, and not for the two flows that a migration needs.
     """
-    return refuse_all(
-        [
-            *(
-                Finding("AUTO_CDC_NOT_IN_SPARKS_OWN", location=table.location, table=table.name)
-                for table in dataflow.tables
-                if table.cdc
-            ),
-            *(
-                Finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
-                for flow in dataflow.flows
-                if flow.once
-            ),
+    refusals: list[Finding] = []
+    if context.request.engine == "declarative":
+        refusals += [
+            context.finding("AUTO_CDC_NOT_IN_SPARKS_OWN", table=table)
+            for table in context.dataflow.tables
+            if table.cdc
         ]
-    )
+        refusals += [
+            context.finding("ONCE_NOT_IN_SPARKS_OWN", location=f"{flow.location}: {flow.name}")
+            for flow in context.dataflow.flows
+            if flow.once
+        ]
+    if not context.facts.auto_loader:
+        refusals += [
+            context.finding("AUTO_LOADER_ONLY_ON_DATABRICKS", view=view)
+            for view in context.dataflow.views.values()
+            if isinstance(view.source, ReaderSource) and view.source.format == AUTO_LOADER
+        ]
+    return refuse_all(refusals)
 
 
 def check_connect_client(context: PlanningContext) -> Findings:
@@ -100,7 +90,7 @@ def check_connect_client(context: PlanningContext) -> Findings:
     if context.request.in_pipeline or not context.request.through_connect:
         return Findings()
     return refuse_all(
-        Finding("STREAMING_CDC_THROUGH_CONNECT", location=flow.location, flow=flow.name, target=flow.target)
+        context.finding("STREAMING_CDC_THROUGH_CONNECT", flow=flow, target=flow.target)
         for flow in context.dataflow.streaming_flows
         if flow.kind == "cdc"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -13,17 +13,17 @@ from tableferry.errors import StateError, TableError
 from tableferry.pipelines.handover import stream_checkpoints
 from tableferry.pipelines.handover.finder import HandOverFinder
 from tableferry.pipelines.model import reads
-from tableferry.pipelines.model.facts import Checkpoint, Facts, HandOver, LegacyWrites, UnknownHandOver
+from tableferry.pipelines.model.facts import Checkpoint, Facts, LegacyWrites
 from tableferry.pipelines.model.flows import AUTO_LOADER, DataFlow, Project, PythonSource, ReaderSource
 from tableferry.pipelines.model.identities import TableEvidence
-from tableferry.pipelines.model.plan import LookBack
+from tableferry.pipelines.model.plan import PlanRequest
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.target_state import TargetState
+from tableferry.pipelines.model.target_state import MigrationStart, TargetState
 from tableferry.pipelines.planning.pipeline_port import LoadingPipeline, Pipeline
 from tableferry.pipelines.planning.source_facts import FlowKey, SourceReader
 from tableferry.pipelines.planning.table_evidence import EvidenceReader, read_pipeline_evidence
 from tableferry.pipelines.planning.target_needs import TargetNeeds, decide_needs
-from tableferry.pipelines.sources import python_code
+from tableferry.pipelines.sources import views
 from tableferry.pipelines.state import checkpoints
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark import catalog, session
@@ -45,22 +45,17 @@ class Gatherer:
     """Gathers the facts of a project.
 
     Attributes:
-        only: Keys of the chosen targets; empty means all. Only their tables are read.
-        refreshed: Keys of the targets that the run rebuilds.
-        look_back: The number of moments of its sources with which a legacy table is compared to find its
-            hand-over, or the time of the oldest one. With 0, no rows are compared.
+        request: The options of the plan. Only the tables of the chosen targets are read.
     """
 
     project: Project
     spark: SparkSession
     store: StateStore
-    only: Collection[str] = ()
-    refreshed: Collection[str] = ()
+    request: PlanRequest
     pipeline: Pipeline | None = None
-    look_back: LookBack = 0
 
-    def gather(self, *, count_rows: bool = False) -> Facts:
-        """Gather the facts; `count_rows` adds those for people, such as row counts, one query each."""
+    def gather(self, *, for_report: bool = False) -> Facts:
+        """Gather the facts; `for_report` adds those for people, such as row counts, one query each."""
         flow_reads = self._list_reads()
         stored, flow_checkpoints = self._read_state()
         adoptable = self._read_adoptable_state(stored)
@@ -74,23 +69,30 @@ class Gatherer:
                 stored[dataflow.key],
                 states[dataflow.key],
                 self.pipeline,
-                is_refreshed=dataflow.key in self.refreshed,
-                for_report=count_rows,
+                is_refreshed=dataflow.key in self.request.full_refresh,
+                for_report=for_report,
             )
             for dataflow in self._chosen
         }
         chosen_reads = {key: found for key, found in flow_reads.items() if key[0] in needs}
         tables = self._read_tables(needs, chosen_reads)
-        pipeline_tables = self._read_pipeline_tables(needs, tables)
-        tables = {**tables, **pipeline_tables}
         filled = self._find_filled_targets(needs, tables)
         orphans = self._read_orphans(needs, stored)
         if self.pipeline:
-            evidence = read_pipeline_evidence(self._chosen, stored, pipeline_tables)
+            filled_by_pipeline = [flow for flow in self._chosen if needs[flow.key].filled_tables]
+            evidence = read_pipeline_evidence(filled_by_pipeline, stored, tables)
         else:
-            reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.refreshed)
+            reader = EvidenceReader(self.spark, stored, tables, flow_checkpoints, self.request.full_refresh)
             evidence = reader.read(self._chosen)
         sources = SourceReader(self.spark, chosen_reads, states, needs, flow_checkpoints, tables)
+        finder = HandOverFinder(
+            self.spark,
+            self.project,
+            tables,
+            chosen_reads,
+            in_pipeline=self.pipeline is not None,
+            look_back=self.request.look_back,
+        )
         is_defining = isinstance(self.pipeline, LoadingPipeline)
         return Facts(
             tables=tables,
@@ -99,13 +101,17 @@ class Gatherer:
             checkpoints=flow_checkpoints,
             orphaned_checkpoints=orphans,
             adoptable_states=adoptable,
-            unclaimed_state_folders=self._find_other_starts(needs, stored),
+            unclaimed_state_folders=(
+                self.store.find_unclaimed_folders(stored)
+                if any(target_needs.target for target_needs in needs.values())
+                else {}
+            ),
             nonempty_targets=filled,
             earliest={} if is_defining else sources.read_earliest_versions(),
-            rows=sources.count_rows(self._chosen) if count_rows else {},
+            rows=sources.count_rows(self._chosen) if for_report else {},
             row_changes={} if is_defining else sources.find_row_changes(),
             table_evidence=evidence,
-            hand_overs=self._find_hand_overs(needs, tables, chosen_reads),
+            hand_overs=finder.find([dataflow for dataflow in self._chosen if needs[dataflow.key].hand_over]),
             legacy_writes=self._list_legacy_writes(needs, states, evidence, orphans),
             brokers=sources.read_brokers([flow for flow in self._chosen if needs[flow.key].brokers]),
             auto_loader=self._has_auto_loader(),
@@ -118,7 +124,7 @@ class Gatherer:
 
     @property
     def _chosen(self) -> Sequence[DataFlow]:
-        return self.project.select_dataflows(self.only)
+        return self.project.select_dataflows(self.request.only)
 
     def _list_reads(self) -> Reads:
         """List the tables that each streaming flow reads; for Python views by a call of their function."""
@@ -126,7 +132,7 @@ class Gatherer:
         found = {}
         for dataflow in self.project.dataflows:
             python = {
-                view.name: python_code.list_python_reads(self.spark, view, view.source.code, analyze=analyze)
+                view.name: views.list_python_reads(self.spark, view, view.source.code, analyze=analyze)
                 for view in dataflow.views.values()
                 if isinstance(view.source, PythonSource) and view.mode == "stream"
             }
@@ -150,7 +156,7 @@ class Gatherer:
                 return checkpoints.read(folder)
             except StateError:
                 # A full refresh drops the checkpoint, and is the remedy for an unreadable one.
-                if target.key not in self.refreshed:
+                if target.key not in self.request.full_refresh:
                     raise
                 return Checkpoint(offered=0)
 
@@ -180,13 +186,6 @@ class Gatherer:
             if dataflow.migration and len(others := stored[dataflow.key].elsewhere) == 1
         }
 
-    def _find_other_starts(
-        self, needs: Mapping[str, TargetNeeds], stored: Mapping[str, TargetState]
-    ) -> Mapping[str, tuple[str, ...]]:
-        """Find the recorded starts of targets that the project doesn't have, by the legacy table's id."""
-        is_needed = any(target_needs.target for target_needs in needs.values())
-        return self.store.find_unclaimed_folders(stored) if is_needed else {}
-
     def _read_orphans(self, needs: Mapping[str, TargetNeeds], stored: Mapping[str, TargetState]) -> Orphans:
         """Read the checkpoints of flows that were removed from the spec."""
         found = {}
@@ -200,8 +199,12 @@ class Gatherer:
         return found
 
     def _read_tables(self, needs: Mapping[str, TargetNeeds], chosen_reads: Reads) -> Tables:
-        """Read the metadata of the sources and of the tables that each target needs."""
+        """Read the metadata of the sources and of the tables that each target needs.
+
+        The metadata of tables that a pipeline fills is read as far as its platform exposes it.
+        """
         names: dict[str, TableName] = {}
+        filled: dict[str, TableName] = {}
         locations: dict[str, str] = {}
         for read in chain.from_iterable(chosen_reads.values()):
             locations[read.table.key] = read.location
@@ -211,6 +214,8 @@ class Gatherer:
             target, migration = dataflow.target.name, dataflow.migration
             if self.pipeline is None:
                 names |= {table.name.key: table.name for table in dataflow.tables}
+            elif needs[target.key].filled_tables:
+                filled |= {table.name.key: table.name for table in dataflow.tables}
             if migration and needs[target.key].legacy_table:
                 names[migration.table.key] = migration.table
                 locations[migration.table.key] = migration.location
@@ -220,51 +225,28 @@ class Gatherer:
         details = catalog.session_details(self.spark, names.values())
 
         def read_facts(name: TableName) -> TableFacts | None:
+            of_pipeline = name.key not in names
             try:
-                return catalog.facts(self.spark, name, defining=is_defining, details=details.get(name.key))
+                return catalog.facts(
+                    self.spark, name, defining=is_defining or of_pipeline, details=details.get(name.key)
+                )
             except TableError as error:
+                if of_pipeline:
+                    return TableFacts(name, "", -1)
                 location = locations.get(name.key)
                 raise error.at(location) if location else error from error
 
-        return dict(zip(names, catalog.parallel_map(read_facts, names.values()), strict=True))
-
-    def _read_pipeline_tables(self, needs: Mapping[str, TargetNeeds], tables: Tables) -> Tables:
-        """Read the metadata of the tables that a pipeline fills, as far as its platform exposes it."""
-        if self.pipeline is None:
-            return {}
-        names = [
-            table.name
-            for dataflow in self._chosen
-            if needs[dataflow.key].filled_tables
-            for table in dataflow.tables
-        ]
-
-        def read_facts(name: TableName) -> TableFacts | None:
-            if name.key in tables:
-                return tables[name.key]
-            try:
-                return catalog.facts(self.spark, name, defining=True)
-            except TableError:
-                return TableFacts(name, "", -1)
-
-        return dict(zip((name.key for name in names), catalog.parallel_map(read_facts, names), strict=True))
+        return catalog.parallel_dict(read_facts, {**filled, **names})
 
     def _find_filled_targets(self, needs: Mapping[str, TargetNeeds], tables: Tables) -> frozenset[str]:
         """Return the keys of the unstarted targets that already have rows."""
-        names = [
-            dataflow.target.name
+        names = {
+            dataflow.key: dataflow.target.name
             for dataflow in self._chosen
             if needs[dataflow.key].target_rows and tables[dataflow.key] is not None
-        ]
-        has_rows = catalog.parallel_map(lambda name: bool(self.spark.table(name.sql).take(1)), names)
-        return frozenset(name.key for name, is_filled in zip(names, has_rows, strict=True) if is_filled)
-
-    def _find_hand_overs(
-        self, needs: Mapping[str, TargetNeeds], tables: Tables, chosen_reads: Reads
-    ) -> Mapping[str, HandOver | UnknownHandOver]:
-        in_pipeline = self.pipeline is not None
-        finder = HandOverFinder(self.spark, self.project, tables, chosen_reads, in_pipeline, self.look_back)
-        return finder.find([dataflow for dataflow in self._chosen if needs[dataflow.key].hand_over])
+        }
+        rows = catalog.parallel_dict(lambda name: self.spark.table(name.sql).take(1), names)
+        return frozenset(key for key, first in rows.items() if first)
 
     def _list_legacy_writes(
         self,
@@ -279,22 +261,21 @@ class Gatherer:
             for key, target_needs in needs.items()
             if target_needs.legacy_writes and (start := states[key].migration_start)
         }
-
         details = catalog.session_details(self.spark, [start.copy.table for start in starts.values()])
 
-        def list_writes(key: str) -> LegacyWrites | None:
-            known = details.get(starts[key].copy.table.key)
+        def list_writes(start: MigrationStart) -> LegacyWrites | None:
+            key, known = start.target.key, details.get(start.copy.table.key)
             own_queries: frozenset[str] = frozenset()
             if key in evidence:
                 removed_flows = orphans.get(key, {}).values()
                 own_queries = evidence[key].queries | {flow.id for flow in removed_flows if flow.id}
             try:
-                return stream_checkpoints.list_legacy_writes(self.spark, starts[key], own_queries, known)
+                return stream_checkpoints.list_legacy_writes(self.spark, start, own_queries, known)
             except TableError:  # After the copy, users may drop the table, or reuse its name.
                 return None
 
-        found = zip(starts, catalog.parallel_map(list_writes, starts), strict=True)
-        return {key: writes for key, writes in found if writes is not None}
+        found = catalog.parallel_dict(list_writes, starts)
+        return {key: writes for key, writes in found.items() if writes is not None}
 
     def _has_auto_loader(self) -> bool:
         """Return whether Auto Loader exists where the flows run, if a view needs it; otherwise True."""

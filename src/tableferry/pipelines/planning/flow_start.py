@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,25 +10,17 @@ from tableferry.amounts import counted
 from tableferry.errors import Finding
 from tableferry.pipelines.model import topics
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.flows import DataFlow, Flow, Start, Target
-from tableferry.pipelines.model.identities import FlowIdentity, FlowSettings
+from tableferry.pipelines.model.flows import DataFlow, Flow, Start
+from tableferry.pipelines.model.identities import FlowIdentity
 from tableferry.pipelines.model.phases import Action
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaOffset
 from tableferry.pipelines.model.steps import PlannedFlow, RenameFlow, SourceWait
 from tableferry.pipelines.model.target_state import Baseline, TargetState
-from tableferry.pipelines.planning import identity
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.planning.baseline import check_broker_range
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-    warn,
-)
-from tableferry.spark.tables import TableFacts, TableName
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
+from tableferry.pipelines.planning.identity import find_unrecorded_settings
+from tableferry.spark.tables import TableFacts
 
 
 @dataclass(frozen=True)
@@ -79,12 +71,8 @@ def _continue_renamed_flows(context: PlanningContext) -> Findings:
         findings += context.check_ambiguous_rename(flow) + context.check_repeated_read(flow)
         old = context.find_old_name(flow)
         if old in continued:
-            findings += refuse(
-                "RENAMED_FLOW_CONTINUED_TWICE",
-                location=flow.location,
-                flow=flow.name,
-                other=continued[old],
-                old=old,
+            findings += context.refuse(
+                "RENAMED_FLOW_CONTINUED_TWICE", flow=flow, other=continued[old], old=old
             )
         elif old:
             continued[old] = flow.name
@@ -101,13 +89,19 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     table, and a reader without a recorded start also keep a flow waiting.
     """
     in_pipeline, started = context.request.in_pipeline, checkpoint.has_started
-    table = context.find_table(flow)
-    planned = partial(PlannedFlow, flow, table, context.target, context.generation, streamed=not flow.once)
+    planned = partial(
+        PlannedFlow,
+        flow,
+        context.find_table(flow),
+        context.target,
+        context.generation,
+        streamed=not flow.once,
+    )
     if flow.once:
         action: Action = "done" if checkpoint.done and not in_pipeline else "start"
         return planned(action), Findings()
     if context.dataflow.views[flow.view].mode == "batch":
-        return planned("wait"), refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
+        return planned("wait"), context.refuse("FLOW_READS_BATCH", location=flow.location, view=flow.view)
     findings = Findings()
     positions = []
     for read in context.list_reads(flow):
@@ -133,7 +127,7 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
     if in_pipeline and context.migration and not context.is_copied:
         # The target equals the legacy table only until the first live flow starts.
         legacy = context.migration.table
-        waits.append(SourceWait(legacy, None, None, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
+        waits.append(SourceWait(legacy, Finding("LEGACY_TABLE_NOT_COPIED", source=legacy)))
     if waits:
         return planned("wait", starts=starts, waits=tuple(waits)), findings
     has_work = checkpoint.has_pending_batch or any(position.has_new_commits for position in positions)
@@ -149,21 +143,9 @@ def _plan_flow(context: PlanningContext, flow: Flow, checkpoint: Checkpoint) -> 
         starts=starts,
         starts_ahead=bool(commit_waits),
         start_offset="".join(position.seed for position in positions),
-        unrecorded_settings=_collect_unrecorded_settings(context, flow, table),
+        unrecorded_settings=find_unrecorded_settings(context, flow),
     )
     return plan, findings
-
-
-def _collect_unrecorded_settings(context: PlanningContext, flow: Flow, table: Target) -> FlowSettings | None:
-    """Return the settings to record before a flow's first rows; None if they are recorded.
-
-    In a pipeline, `prepare` records them.
-    """
-    if context.request.in_pipeline:
-        return None
-    if not context.fills_new_generation and identity.is_recorded(context, flow, table.cdc):
-        return None
-    return identity.collect_settings(context, flow, table.cdc)
 
 
 def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Findings:
@@ -174,11 +156,10 @@ def _check_row_changes(context: PlanningContext, flow: Flow, read: Read) -> Find
     change = context.facts.row_changes.get((context.target.key, flow.name, read.table.key))
     if not change:
         return Findings()
-    return refuse(
+    return context.refuse(
         "SOURCE_ROWS_CHANGED",
-        location=read.location,
-        flow=flow.name,
-        source=read.table,
+        source=read,
+        flow=flow,
         version=change.version,
         operation=change.operation,
         rows="rows" if change.rows is None else counted(change.rows, "row"),
@@ -199,9 +180,9 @@ def _find_position(
         return _find_kafka_position(context, read, baseline, started=started)
     source = context.facts.tables.get(read.table.key)
     if not source and read.table.key not in context.producers:
-        return _Position(read), refuse("SOURCE_TABLE_MISSING", location=read.location, source=read.table)
+        return _Position(read), context.refuse("SOURCE_TABLE_MISSING", source=read)
     if not source and not started and read.table.key not in context.filling:
-        wait = SourceWait(read.table, None, None, Finding("SOURCE_NOT_CREATED", source=read.table))
+        wait = SourceWait(read.table, Finding("SOURCE_NOT_CREATED", source=read.table))
         return _Position(read, wait=wait), Findings()
     if source and (recreated := _check_recreated(context, read, source, checkpoint)):
         return _Position(read), recreated
@@ -215,10 +196,12 @@ def _find_position(
     if source and isinstance(start, int) and not checkpoint.has_read(source):
         if source.version < start:
             why = Finding("SOURCE_AT_BASELINE", source=read.table, version=source.version)
-            wait = SourceWait(read.table, start - 1, source.version, why)
+            wait = SourceWait(read.table, why, start - 1, source.version)
             return _Position(read, starts=starts, commit_wait=wait), findings
         findings += _check_readable(context, read, start)
-    has_new_commits = not source or _has_new_commits(context, read, source, checkpoint)
+    offset = checkpoint.offsets.get(source.table_id) if source else None
+    is_processed = source and offset and offset.whole and source.version < offset.version
+    has_new_commits = not is_processed or read.table.key in context.filling
     return _Position(read, ready=True, has_new_commits=has_new_commits, starts=starts, seed=seed), findings
 
 
@@ -241,31 +224,36 @@ def _find_kafka_position(
         return position, findings
     if isinstance(available, Finding):
         return position, findings + refuse_all([available.at(read.location)])
-    return position, findings + check_broker_range(read, KafkaOffset.parse(baseline.within), available)
+    return position, findings + check_broker_range(
+        context, read, KafkaOffset.parse(baseline.within), available
+    )
 
 
 def _check_renamed_in_pipeline(context: PlanningContext, flow: Flow) -> Findings:
     """Refuse a flow that a pipeline would start, if the flow could be a renamed one that has run."""
+    recorded: dict[str, tuple[str, FlowIdentity]] = {}
+    for table, evidence in context.list_recorded_tables():
+        for name, known in evidence.state_identity.flows.items() if evidence.state_identity else ():
+            recorded.setdefault(name, (table.name.key, known))
     ran = context.stored.tracking.started if context.stored.tracking else ()
     if context.stored.finished:
         # The finish removed the tracking.
-        ran = tuple(dict.fromkeys(name for _, name, _ in _list_recorded_flows(context)))
+        ran = tuple(recorded)
     in_spec = {flow.name for flow in context.dataflow.flows} | context.dataflow.disabled
     gone = [name for name in ran if name not in in_spec]
+    if context.stored.finished or all(read.explicit is not None for read in context.list_reads(flow)):
+        gone = [name for name in gone if _can_have_read(context, flow, recorded.get(name))]
     if not gone or flow.name in ran:
         return Findings()
-    is_given = all(read.explicit is not None for read in context.list_reads(flow))
-    if is_given or context.stored.finished:
-        gone = [name for name in gone if _can_have_read(context, flow, name)]
-        if not gone:
-            return Findings()
-    return refuse("PIPELINE_FLOW_RENAMED", location=flow.location, flow=flow.name, gone=gone, first=gone[0])
+    return context.refuse("PIPELINE_FLOW_RENAMED", flow=flow, gone=gone, first=gone[0])
 
 
-def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
+def _can_have_read(context: PlanningContext, flow: Flow, recorded: tuple[str, FlowIdentity] | None) -> bool:
     """Return whether a removed flow could have read a source of this flow into the same table.
 
     A pipeline that loads its files doesn't know the ids of tables; `prepare` has made this check before it.
+    ``recorded`` is the key of the removed flow's table, and its identity. An older version of Tableferry
+    recorded neither.
     """
     reads = context.list_reads(flow)
     sources = (context.facts.tables.get(read.table.key) for read in reads if not read.unmanaged)
@@ -273,30 +261,11 @@ def _can_have_read(context: PlanningContext, flow: Flow, gone: str) -> bool:
     is_unseen = any(read.unmanaged for read in reads)
     if "" in ids:
         return False
-    for table, name, recorded in _list_recorded_flows(context):
-        if name == gone:
-            old_ids = set(recorded.sources.values())
-            same_source = bool(ids & old_ids) or (is_unseen and not old_ids)
-            return table.key == flow.target.key and same_source
-    # The state has no such flow: an older version of Tableferry wrote it, without the sources.
-    return bool(ids) or is_unseen
-
-
-def _list_recorded_flows(context: PlanningContext) -> Iterator[tuple[TableName, str, FlowIdentity]]:
-    """Yield the flows that `prepare` recorded, each with the table that it fills."""
-    for table in context.dataflow.tables:
-        recorded = context.facts.table_evidence.get(table.name.key)
-        if recorded and recorded.state_identity:
-            for name, identity in recorded.state_identity.flows.items():
-                yield table.name, name, identity
-
-
-def _has_new_commits(
-    context: PlanningContext, read: Read, source: TableFacts, checkpoint: Checkpoint
-) -> bool:
-    offset = checkpoint.offsets.get(source.table_id)
-    is_processed = offset and offset.whole and source.version < offset.version
-    return not is_processed or read.table.key in context.filling
+    if recorded is None:
+        return bool(ids) or is_unseen
+    table, identity = recorded
+    old_ids = set(identity.sources.values())
+    return table == flow.target.key and (bool(ids & old_ids) or (is_unseen and not old_ids))
 
 
 def _sort_flows(context: PlanningContext) -> Iterable[Flow]:
@@ -322,13 +291,7 @@ def _check_recreated(
     )
     if not recreated:
         return Findings()
-    return refuse(
-        "SOURCE_RECREATED",
-        location=read.location,
-        source=read.table,
-        target=context.target,
-        how=read.start_remedy,
-    )
+    return context.refuse("SOURCE_RECREATED", source=read)
 
 
 def _find_start(
@@ -342,7 +305,7 @@ def _find_start(
     migration, baseline = context.migration, context.find_baseline(read)
     if read.explicit == "latest":
         if not baseline:
-            return None, refuse("START_LATEST_WITHOUT_BASELINE", location=read.location)
+            return None, context.refuse("START_LATEST_WITHOUT_BASELINE", location=read.location)
         note = f"{read.view} starts after the baseline of {read.table}, which was its latest version"
         return baseline.version + 1, add_note(note)
     if read.explicit is not None:
@@ -355,18 +318,10 @@ def _find_start(
     if started or not source:
         return None, Findings()
     if migration.auto_starting_versions:
-        return None, refuse(
-            "SOURCE_ADDED_AFTER_BASELINE",
-            location=read.location,
-            source=read.table,
-            target=context.target,
-            how=read.start_remedy,
-        )
+        return None, context.refuse("SOURCE_ADDED_AFTER_BASELINE", source=read)
     rows = context.facts.rows.get(read.table.key)
     size = counted(source.version + 1, "commit") + (f", {rows:,} rows" if rows is not None else "")
-    return None, warn(
-        "SOURCE_READ_FROM_START", view=read.view, source=read.table, size=size, how=read.start_remedy
-    )
+    return None, context.warn("SOURCE_READ_FROM_START", view=read.view, source=read, size=size)
 
 
 def _can_resume_without_start(
@@ -397,14 +352,7 @@ def _check_readable(context: PlanningContext, read: Read, start: int) -> Finding
     earliest = context.facts.earliest.get(read.table.key, 0)
     if earliest <= start:
         return Findings()
-    return refuse(
-        "BASELINE_NOT_READABLE",
-        location=read.location,
-        source=read.table,
-        version=start,
-        earliest=earliest,
-        how=read.start_remedy,
-    )
+    return context.refuse("BASELINE_NOT_READABLE", source=read, version=start, earliest=earliest)
 
 
 def _list_unrecorded_readers(context: PlanningContext) -> Sequence[SourceWait]:
@@ -412,7 +360,7 @@ def _list_unrecorded_readers(context: PlanningContext) -> Sequence[SourceWait]:
     if context.is_copied:
         return ()
     return [
-        SourceWait(reader.target.name, None, None, Finding("READER_NOT_RECORDED", source=reader.target.name))
+        SourceWait(reader.target.name, Finding("READER_NOT_RECORDED", source=reader.target.name))
         for reader in context.list_readers()
         if reader.migration
         and reader.migration.auto_starting_versions

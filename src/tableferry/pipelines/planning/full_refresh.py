@@ -7,27 +7,15 @@ of the pipeline that they read: otherwise rows would be written twice into a tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import takewhile
 
-from tableferry.errors import Finding
-from tableferry.pipelines.model.facts import Checkpoint, Facts
-from tableferry.pipelines.model.flows import HISTORY_FLOW, DataFlow, Target, event_log_name
+from tableferry.pipelines.model.facts import Checkpoint
+from tableferry.pipelines.model.flows import HISTORY_FLOW, RESET_ALLOWED, event_log_name
 from tableferry.pipelines.model.steps import ResetTarget
 from tableferry.pipelines.model.target_state import TargetState
-from tableferry.pipelines.planning import identity
-from tableferry.pipelines.planning.context import (
-    Findings,
-    PlanningContext,
-    add_note,
-    plan_steps,
-    refuse,
-    refuse_all,
-)
+from tableferry.pipelines.planning.context import Findings, PlanningContext, add_note, plan_steps, refuse_all
 from tableferry.spark.tables import TableName
-
-RESET_ALLOWED = "pipelines.reset.allowed"
-"""The table property that allows a pipeline to refresh the table in full; its default is true."""
 
 
 def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
@@ -43,15 +31,15 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
         unstarted = list(takewhile(lambda flow: context.find_checkpoint(flow) == Checkpoint(), flows))
         for flow in unstarted:
             findings += context.check_ambiguous_rename(flow)
-        recorded = any(recorded.property_identity for _, recorded in identity.list_recorded_tables(context))
+        recorded = any(recorded.property_identity for _, recorded in context.list_recorded_tables())
         filled = len(unstarted) < len(flows) or recorded
     if not stored.resetting and not (context.is_refreshed and filled):
         return stored.generation, findings
     if not stored.resetting:
         findings += _check_dropped_rows(context)
     if context.request.in_pipeline:
-        findings += refuse("REFRESH_BY_PIPELINE", target=context.target, property=RESET_ALLOWED)
-    generation = stored.generation if stored.resetting else identity.find_newest_generation(context) + 1
+        findings += context.refuse("REFRESH_BY_PIPELINE", property=RESET_ALLOWED)
+    generation = stored.generation if stored.resetting else _find_newest_generation(context) + 1
     tables = []
     for table in context.dataflow.tables:
         tables.append(table.name)
@@ -73,23 +61,33 @@ def plan_full_refresh(context: PlanningContext) -> tuple[int, Findings]:
     return generation, findings
 
 
+def _find_newest_generation(context: PlanningContext) -> int:
+    """Return the newest generation that the state, the tracking or a table records."""
+    on_tables = (
+        recorded.property_identity.generation
+        for _, recorded in context.list_recorded_tables()
+        if recorded.property_identity
+    )
+    return max(context.stored.generation, context.stored.copied_generation, *on_tables)
+
+
 def _check_dropped_rows(context: PlanningContext) -> Findings:
     """Refuse to drop rows that can't be written again, or that another target would then read twice."""
     target = context.target
     findings = Findings()
     if context.migration and context.migration.take_over:
         location = context.migration.location
-        findings += refuse("REFRESH_OF_TAKEN_OVER_TABLE", location=location, target=target)
+        findings += context.refuse("REFRESH_OF_TAKEN_OVER_TABLE", location=location)
     tables = context.dataflow.tables
     findings += refuse_all(
-        Finding("REFRESH_OF_APPEND_ONLY_TABLE", location=table.location, table=table.name)
+        context.finding("REFRESH_OF_APPEND_ONLY_TABLE", table=table)
         for table in tables
         if table.properties.get("delta.appendOnly", "").lower() == "true"
     )
     findings += refuse_all(
-        Finding("REFRESH_NOT_ALLOWED", location=table.location, table=table.name, property=RESET_ALLOWED)
+        context.finding("REFRESH_NOT_ALLOWED", table=table, property=RESET_ALLOWED)
         for table in tables
-        if reset_allowed(table) is False
+        if table.is_reset_allowed is False
     )
     for reader in context.dataflows:
         if reader is context.dataflow or not any(
@@ -99,14 +97,11 @@ def _check_dropped_rows(context: PlanningContext) -> Findings:
         name = reader.target.name
         migration_start = context.facts.states.get(name.key, TargetState()).migration_start
         if migration_start and (baseline := migration_start.baselines.get(target.key)):
-            findings += refuse(
-                "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER",
-                target=target,
-                reader=name,
-                version=baseline.version + 1,
+            findings += context.refuse(
+                "REFRESH_REPEATS_ROWS_OF_MIGRATED_READER", reader=name, version=baseline.version + 1
             )
         elif name.key not in context.request.full_refresh:
-            findings += refuse("REFRESH_REPEATS_ROWS_OF_READER", target=target, reader=name)
+            findings += context.refuse("REFRESH_REPEATS_ROWS_OF_READER", reader=name)
     return findings
 
 
@@ -116,7 +111,7 @@ def check_recorded_history(context: PlanningContext) -> Findings:
     if not context.is_refreshed or context.request.drop_history or not (history or context.stored.finished):
         return Findings()
     copied = f" (copied from {history})" if history else ""
-    return refuse("REFRESH_DROPS_HISTORY", target=context.target, copied=copied)
+    return context.refuse("REFRESH_DROPS_HISTORY", copied=copied)
 
 
 def recorded_history(context: PlanningContext) -> str:
@@ -125,66 +120,47 @@ def recorded_history(context: PlanningContext) -> str:
     return recorded.property_identity.history if recorded and recorded.property_identity else ""
 
 
-def reset_allowed(table: Target) -> bool | None:
-    """Return whether the spec allows a pipeline to refresh a table in full; None if it sets nothing."""
-    value = table.properties.get(RESET_ALLOWED)
-    return None if value is None else value.lower() == "true"
-
-
-def protected_tables(dataflows: Sequence[DataFlow], facts: Facts) -> frozenset[str]:
+def find_protected_tables(context: PlanningContext) -> frozenset[str]:
     """Return the `TableName.key` of each table whose ``pipelines.reset.allowed`` a pipeline sets to false.
 
     These are the tables of a target with a migration, also a finished one, and the project's tables that they
     read, directly or not. A table whose spec allows full refreshes is left out.
     """
-    tables = {table.name.key: table for dataflow in dataflows for table in dataflow.tables}
-    protected = {
-        table.name.key
-        for dataflow in dataflows
-        if _has_history(dataflow, facts)
-        for table in dataflow.tables
-        if not reset_allowed(table)
-    }
+    tables = {table.name.key: table for dataflow in context.dataflows for table in dataflow.tables}
+    protected: set[str] = set()
+    for dataflow in context.dataflows:
+        stored = context.facts.states.get(dataflow.key, TargetState())
+        if dataflow.migration or stored.migration_start or stored.finished:
+            protected |= {table.name.key for table in dataflow.tables if not table.is_reset_allowed}
     while True:
-        read = {
-            key
-            for key, _ in _read_by(protected, dataflows, facts)
-            if key in tables and not reset_allowed(tables[key])
-        }
-        if read <= protected:
+        read = _find_readers(context, protected).keys() & tables.keys() - protected
+        added = {key for key in read if not tables[key].is_reset_allowed}
+        if not added:
             return frozenset(protected)
-        protected |= read
+        protected |= added
 
 
-def check_reset_allowed(
-    dataflow: DataFlow, protected: frozenset[str], dataflows: Sequence[DataFlow], facts: Facts
-) -> tuple[Finding, ...]:
-    """Return a finding for each table that may be refreshed in full, although a protected table reads it."""
-    readers: Mapping[str, TableName] = dict(_read_by(protected, dataflows, facts))
-    return tuple(
-        Finding(
+def check_reset_allowed(context: PlanningContext, protected: frozenset[str]) -> Findings:
+    """Refuse each table that may be refreshed in full, although a protected table reads it."""
+    readers = _find_readers(context, protected)
+    return refuse_all(
+        context.finding(
             "RESET_ALLOWED_CONTRADICTS_READER",
-            location=table.location,
-            table=table.name,
+            table=table,
             property=RESET_ALLOWED,
             reader=readers[table.name.key],
         )
-        for table in dataflow.tables
-        if reset_allowed(table) and table.name.key in readers
+        for table in context.dataflow.tables
+        if table.is_reset_allowed and table.name.key in readers
     )
 
 
-def _has_history(dataflow: DataFlow, facts: Facts) -> bool:
-    stored = facts.states.get(dataflow.key, TargetState())
-    return bool(dataflow.migration or stored.migration_start or stored.finished)
-
-
-def _read_by(
-    protected: Iterable[str], dataflows: Sequence[DataFlow], facts: Facts
-) -> Iterable[tuple[str, TableName]]:
-    """Yield each table that flows into protected tables read, with the protected table."""
-    for dataflow in dataflows:
-        for flow in dataflow.flows:
-            if flow.target.key in protected:
-                for key in facts.input_table_keys(dataflow, flow):
-                    yield key, flow.target
+def _find_readers(context: PlanningContext, protected: Collection[str]) -> Mapping[str, TableName]:
+    """Return the protected table that reads a table, by the key of each table that one reads."""
+    return {
+        key: flow.target
+        for dataflow in context.dataflows
+        for flow in dataflow.flows
+        if flow.target.key in protected
+        for key in context.facts.input_table_keys(dataflow, flow)
+    }

@@ -21,8 +21,6 @@ FlowCheckpoints = Mapping[tuple[str, str], Checkpoint]
 StartTimes = Mapping[str, datetime]
 """The start times of migrations, by the target's key; earlier updates of their flows don't count."""
 
-NO_START_TIMES: StartTimes = {}
-
 
 class Pipeline(Protocol):
     """A declarative pipeline."""
@@ -31,7 +29,7 @@ class Pipeline(Protocol):
     def kind(self) -> PipelineKind:
         """The engine that defines its flows."""
 
-    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes) -> FlowCheckpoints:
         """Return the checkpoints of flows; a flow whose progress is unknown is missing from the result."""
 
 
@@ -41,6 +39,6 @@ class LoadingPipeline:
 
     kind: PipelineKind
 
-    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes) -> FlowCheckpoints:
         """Return nothing, because the progress of every flow is unknown."""
         return {}

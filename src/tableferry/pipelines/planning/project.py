@@ -16,7 +16,6 @@ from pyspark.sql import SparkSession
 
 from tableferry import storage
 from tableferry.errors import Refused, SpecError, StateError
-from tableferry.pipelines import specs
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, PlanRequest
@@ -39,56 +38,43 @@ class OpenedProject:
     """A project with its state.
 
     Attributes:
-        only: Keys of the chosen targets; empty means all.
+        request: The options of its plans.
         pipeline: The pipeline that runs the flows; None if Tableferry runs them.
     """
 
     project: Project
     store: StateStore
     spark: SparkSession
-    only: frozenset[str]
+    request: PlanRequest
     pipeline: Pipeline | None = None
 
-    def decide_plan(
-        self,
-        refreshed: frozenset[str] = frozenset(),
-        *,
-        adopt: bool = False,
-        count_rows: bool = False,
-        drop_history: bool = False,
-        look_back: LookBack = 0,
-        through_connect: bool = False,
-    ) -> tuple[Plan, Facts]:
+    @property
+    def after_run(self) -> OpenedProject:
+        """The project without the options that a run has carried out."""
+        request = self.request
+        plain = PlanRequest(request.pipeline_id, request.now, only=request.only, engine=request.engine)
+        return replace(self, request=plain)
+
+    def decide_plan(self, *, for_report: bool = False) -> tuple[Plan, Facts]:
         """Return the plan of a run, and the facts from which it was decided.
 
-        Args:
-            refreshed: Keys of the targets to rebuild.
-            adopt: Adopt state that another pipeline recorded.
-            count_rows: Count the rows of sources that are read from their start.
-            drop_history: Rebuild also finished migrations, without their copied history.
-            look_back: The limit of a comparison with source versions.
-            through_connect: A Spark Connect client runs the flows.
+        ``for_report`` adds facts for people, such as row counts.
         """
-        gatherer = replace(self._gatherer(refreshed), look_back=look_back)
-        engine = engine_of(self.pipeline)
         while True:
             with task(_log, "read sources and targets", level=logging.DEBUG):
-                facts = gatherer.gather(count_rows=count_rows)
-            now, pipeline_id = datetime.now(UTC), self.store.pipeline_id
-            request = PlanRequest(
-                pipeline_id, now, refreshed, adopt, self.only, engine, drop_history, through_connect
-            )
-            planned = decide(self.project, facts, request)
-            if not planned.refusals or gatherer.is_current(facts):
+                facts = self._gatherer.gather(for_report=for_report)
+            planned = decide(self.project, facts, replace(self.request, now=datetime.now(UTC)))
+            if not planned.refusals or self.has_current_facts(facts):
                 return planned, facts
             # Another process ran in between, so the facts are from different times.
 
-    def has_current_facts(self, facts: Facts, refreshed: frozenset[str] = frozenset()) -> bool:
+    def has_current_facts(self, facts: Facts) -> bool:
         """Return whether the recorded state is the same as when the facts were gathered."""
-        return self._gatherer(refreshed).is_current(facts)
+        return self._gatherer.is_current(facts)
 
-    def _gatherer(self, refreshed: frozenset[str]) -> Gatherer:
-        return Gatherer(self.project, self.spark, self.store, self.only, refreshed, self.pipeline)
+    @property
+    def _gatherer(self) -> Gatherer:
+        return Gatherer(self.project, self.spark, self.store, self.request, self.pipeline)
 
     @contextmanager
     def lock_targets(self) -> Iterator[LeaseCheck]:
@@ -97,7 +83,7 @@ class OpenedProject:
         Raises:
             Busy: Another process has locked one of them.
         """
-        names = [dataflow.target.name for dataflow in self.project.select_dataflows(self.only)]
+        names = [dataflow.target.name for dataflow in self.project.select_dataflows(self.request.only)]
         locked = f"the migration of {names[0]}" if len(names) == 1 else f"the project {self.project.name}"
         shared = self.project.state_shared
         with storage.locked([self.store.lock_file(name) for name in names], locked):
@@ -108,57 +94,60 @@ class OpenedProject:
             else:
                 yield skip_lease_check
 
-    def resolve_keys(self, names: Collection[str]) -> frozenset[str]:
-        """Return the keys of targets by their names.
-
-        Raises:
-            TableferryError: A target doesn't exist, or isn't chosen.
-        """
-        keys = target_keys(self.project, names)
-        if self.only and keys - self.only:
-            left_out = ", ".join(sorted(keys - self.only))
-            raise Refused("REFRESHED_TARGET_NOT_CHOSEN", targets=left_out)
-        return keys
-
 
 def open_project(
-    project: Project | str | Path,
+    project: Project,
     spark: SparkSession,
     *,
     targets: Collection[str] = (),
+    full_refresh: Collection[str] = (),
+    adopt: bool = False,
+    drop_history: bool = False,
+    look_back: LookBack = 0,
+    through_connect: bool = False,
     pipeline_id: str | None = None,
-    environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> OpenedProject:
-    """Open a project. The arguments are those of `commands.plan`.
+    """Open a project. The arguments are those of `commands.plan` and of `PlanRequest`.
 
     Raises:
-        SpecError: The project's files are wrong.
+        SpecError: The engine can't run the project's migrations.
         StateError: The project names no state volume.
-        TableferryError: A target doesn't exist.
+        TableferryError: A target doesn't exist, or one to refresh isn't chosen.
     """
-    loaded, store = open_state(
-        project, spark, pipeline_id=pipeline_id, environment=environment, pipeline=pipeline
+    loaded, store = open_state(project, spark, pipeline_id=pipeline_id, pipeline=pipeline)
+    only = target_keys(loaded, targets)
+    refreshed = target_keys(loaded, full_refresh)
+    if only and refreshed - only:
+        raise Refused("REFRESHED_TARGET_NOT_CHOSEN", targets=", ".join(sorted(refreshed - only)))
+    request = PlanRequest(
+        store.pipeline_id,
+        datetime.now(UTC),
+        refreshed,
+        adopt,
+        only,
+        engine_of(pipeline),
+        drop_history,
+        through_connect,
+        look_back,
     )
-    return OpenedProject(_registered(loaded, spark), store, spark, target_keys(loaded, targets), pipeline)
+    return OpenedProject(_registered(loaded, spark), store, spark, request, pipeline)
 
 
 def open_state(
-    project: Project | str | Path,
+    project: Project,
     spark: SparkSession | None,
     *,
     pipeline_id: str | None = None,
-    environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> tuple[Project, StateStore]:
-    """Load a project and its state store. The arguments are those of `commands.plan`.
+    """Return the specs that the engine can run, and their state. The arguments are those of `commands.plan`.
 
     Raises:
-        SpecError: The project's files are wrong.
+        SpecError: The engine can't run the project's migrations.
         StateError: The project names no state volume.
     """
-    loaded = project if isinstance(project, Project) else specs.load(project, environment=environment)
-    loaded = select_runnable_specs(loaded, engine_of(pipeline))
+    loaded = select_runnable_specs(project, engine_of(pipeline))
     if loaded.state_volume is None:
         raise StateError("STATE_VOLUME_NOT_CONFIGURED", project=loaded.root)
     name = (
@@ -189,9 +178,9 @@ def _registered(project: Project, spark: SparkSession) -> Project:
 
     def in_metastore(dataflow: DataFlow) -> DataFlow:
         migration = dataflow.migration
-        if migration is None or migration.catalog_type != "hms" or len(migration.table.parts) != 2:
+        if migration is None or migration.catalog_type != "hms" or migration.take_over:
             return dataflow
-        if migration.take_over:
+        if len(migration.table.parts) != 2:
             return dataflow
         table = TableName(("hive_metastore", *migration.table.parts))
         return replace(dataflow, migration=replace(migration, table=table))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ from tableferry.pipelines.handover import kafka
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.model.flows import DataFlow, Start
 from tableferry.pipelines.model.reads import Read
-from tableferry.pipelines.model.source_offsets import KafkaRange
 from tableferry.pipelines.model.target_state import MigrationStart, TargetState
+from tableferry.pipelines.model.topics import KafkaRange
 from tableferry.pipelines.planning.target_needs import TargetNeeds
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableFacts
@@ -46,21 +46,15 @@ class SourceReader:
     def read_earliest_versions(self) -> Mapping[str, int]:
         """Return the oldest readable version of each source for which a start version may be set."""
         sources: dict[str, TableFacts] = {}
-        for (target, flow), flow_reads in self.reads.items():
+        for target, flow, read, source in self._list_sources():
             checkpoint = self.checkpoints[target, flow]
             # Before its second batch, a flow repeats its first one, which begins at the start version.
-            needs_start = self.needs[target].flows_restart or not checkpoint.committed
-            for read in flow_reads:
-                source = self.tables.get(read.table.key)
-                if source is None or (not needs_start and checkpoint.has_read(source)):
-                    continue
-                start = _start_of(read, self.states[target].migration_start)
-                if isinstance(start, int) and source.version >= start > 0:
-                    sources[read.table.key] = source
-        versions = catalog.parallel_map(
-            lambda table: catalog.earliest_version(self.spark, table), sources.values()
-        )
-        return dict(zip(sources, versions, strict=True))
+            restarts = self.needs[target].flows_restart or not checkpoint.committed
+            needs_start = restarts or not checkpoint.has_read(source)
+            start = _start_of(read, self.states[target].migration_start)
+            if needs_start and isinstance(start, int) and source.version >= start > 0:
+                sources[read.table.key] = source
+        return catalog.parallel_dict(lambda table: catalog.earliest_version(self.spark, table), sources)
 
     def find_row_changes(self) -> Mapping[tuple[str, str, str], RowChanges]:
         """Find the first unread commit that stops each flow, by target, flow and source.
@@ -69,24 +63,26 @@ class SourceReader:
         first, and a pipeline doesn't expose positions.
         """
         unread: dict[tuple[str, str, str], tuple[Read, tuple[str, int]]] = {}
-        sources: dict[tuple[str, int], TableFacts] = {}
-        for (target, flow), flow_reads in self.reads.items():
-            for read in flow_reads:
-                source = self.tables.get(read.table.key)
-                if source is None or read.stops_at == "nothing" or read.unmanaged:
-                    continue
-                first = self._first_unread(target, flow, read, source)
-                if isinstance(first, int) and source.version >= first:
-                    position = (read.table.key, first - 1)
-                    unread[target, flow, read.table.key] = (read, position)
-                    sources[position] = source
+        positions: dict[tuple[str, int], tuple[TableFacts, int]] = {}
+        for target, flow, read, source in self._list_sources():
+            if read.stops_at == "nothing" or read.unmanaged:
+                continue
+            first = self._first_unread(target, flow, read, source)
+            if isinstance(first, int) and source.version >= first:
+                position = (read.table.key, first - 1)
+                unread[target, flow, read.table.key] = (read, position)
+                positions[position] = (source, first - 1)
         # Flows at the same position of a source share its commits.
-        found = catalog.parallel_map(
-            lambda position: commits_since(self.spark, sources[position], position[1]), sources
-        )
-        commits = dict(zip(sources, found, strict=True))
+        commits = catalog.parallel_dict(lambda position: commits_since(self.spark, *position), positions)
         changes = {key: _first_change(read, commits[position]) for key, (read, position) in unread.items()}
         return {key: change for key, change in changes.items() if change}
+
+    def _list_sources(self) -> Iterator[tuple[str, str, Read, TableFacts]]:
+        """Yield the target and the name of each flow with each of its sources that exists."""
+        for (target, flow), reads in self.reads.items():
+            for read in reads:
+                if source := self.tables.get(read.table.key):
+                    yield target, flow, read, source
 
     def _first_unread(self, target: str, flow: str, read: Read, source: TableFacts) -> Start | None:
         checkpoint = self.checkpoints[target, flow]
@@ -127,8 +123,7 @@ class SourceReader:
             for read in self.reads.get((dataflow.key, flow.name), ())
             if read.explicit is None and self.tables.get(read.table.key)
         }
-        counts = catalog.parallel_map(lambda name: self.spark.table(name.sql).count(), sources.values())
-        return dict(zip(sources, counts, strict=True))
+        return catalog.parallel_dict(lambda name: self.spark.table(name.sql).count(), sources)
 
 
 def _start_of(read: Read, start: MigrationStart | None) -> Start | None:

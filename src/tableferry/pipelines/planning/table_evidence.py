@@ -32,13 +32,11 @@ def read_pipeline_evidence(
     for dataflow in dataflows:
         state = stored[dataflow.key]
         identities = state.identities_of(state.generation)
-        for table in dataflow.tables:
-            key = table.name.key
-            if key in tables:
-                facts = tables[key]
-                table_id = facts.table_id if facts else None
-                identity = parse_identity_property(facts) if facts else None
-                found[key] = TableEvidence(table_id, identity, identities.get(key))
+        for key in (table.name.key for table in dataflow.tables):
+            facts = tables[key]
+            table_id = facts.table_id if facts else None
+            identity = parse_identity_property(facts) if facts else None
+            found[key] = TableEvidence(table_id, identity, identities.get(key))
     return found
 
 

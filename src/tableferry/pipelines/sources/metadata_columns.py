@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
-from tableferry.pipelines.cdc.fold import END, START
+from tableferry.pipelines.cdc.event_columns import END, START
 from tableferry.pipelines.model.flows import QUARANTINED_COLUMN, MetadataColumn, Target
 
 Details = Mapping[str, str]

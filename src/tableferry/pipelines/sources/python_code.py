@@ -1,4 +1,4 @@
-"""Load a project's Python functions, and find the tables that they stream."""
+"""Load a project's Python functions, and track the tables that they stream."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tableferry.errors import Failed, Finding, first_line
-from tableferry.pipelines.model.flows import PythonCode, Start, View, explicit_start
-from tableferry.pipelines.model.reads import Read
-from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
+from tableferry.errors import Failed
+from tableferry.pipelines.model.flows import PythonCode, Start, explicit_start
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
@@ -155,41 +153,6 @@ class _TrackedReader:
             self._options[key] = value
             reader = reader.option(key, value)
         return reader
-
-
-def list_python_reads(
-    spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, analyze: bool = True
-) -> tuple[Read, ...]:
-    """List the tables that a view's Python function streams, by a call of it; its result is never computed.
-
-    `analyze` searches the plan of the result for other streams. A function inside a pipeline can't do that.
-
-    Raises:
-        NeedsSpark: There is no session to run the function with.
-        TableferryError: The function fails.
-    """
-    if isinstance(spark, LocalMetastore):
-        raise NeedsSpark(f"the function of {view.name} has to be run")
-    tracked = TrackedSpark(spark, {}, extra_options=FOLLOWED_OPTIONS if analyze else NO_ENTRIES)
-    function = load_function(code, "get_df")
-    try:
-        frame = function(tracked, dict(code.tokens))
-        is_streaming = frame.isStreaming
-        is_hidden = is_streaming and (tracked.has_unknown_reads or not tracked.followed_tables)
-        if is_streaming and analyze and not is_hidden:
-            is_hidden = has_hidden_streams(frame, tracked.read_count)
-    except Exception as error:
-        # The project's code may raise any exception.
-        raise Failed("VIEW_FUNCTION_FAILED", location=view.location, reason=first_line(error)) from error
-    if is_hidden:
-        finding = Finding("STREAM_HIDDEN_IN_FUNCTION")
-        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, finding),)
-    how = "set startingVersion on the reader in its function"
-    return tuple(
-        # The function's reader options aren't known.
-        Read(view.name, table, view.location, start, start_remedy=how, stops_at="nothing")
-        for table, start in tracked.followed_tables.items()
-    )
 
 
 def has_hidden_streams(frame: DataFrame, followed: int) -> bool:

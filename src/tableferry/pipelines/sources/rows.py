@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tableferry.pipelines.cdc import scd2_history_events, unrepresentable_rows
-from tableferry.pipelines.cdc.fold import EXACT
-from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target, View
+from tableferry.pipelines.cdc.event_columns import EXACT
+from tableferry.pipelines.model.flows import Expectation, Flow, HistorySource, Target
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.metadata_columns import NO_DETAILS, Details, add_metadata_columns
+from tableferry.pipelines.sources.views import ViewReader
 
 
 def read_flow_rows(
-    spark: SparkSession,
-    views_by_name: Mapping[str, View],
+    reader: ViewReader,
     flow: Flow,
     target: Target,
-    starts: views.Starts,
     *,
-    as_batch: bool,
-    commit_ranges: views.CommitRanges = MappingProxyType({}),
-    offsets: views.Offsets = MappingProxyType({}),
     details: Details = NO_DETAILS,
     observation: str | Observation | None = None,
     without_expectations: bool = False,
 ) -> DataFrame:
     """Return the rows that a flow writes to its target.
 
-    With `as_batch` the current rows are read instead of a stream; `commit_ranges` and `offsets` restrict them
-    as in `views.read_view`. `observation` is the name or object by which `observe_violations` counts rows.
-    With `without_expectations` the caller applies the expectations.
+    `observation` is the name or object by which `observe_violations` counts rows. With `without_expectations`
+    the caller applies the expectations.
     """
-    frame = views.read_view(
-        spark,
-        views_by_name,
-        flow.view,
-        starts,
-        as_batch=as_batch,
-        commit_ranges=commit_ranges,
-        offsets=offsets,
-    )
+    frame = reader.read(flow.view)
     frame = add_metadata_columns(prefix_columns(frame, flow), target.metadata, details)
     if without_expectations:
         return frame
@@ -70,12 +57,8 @@ def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
 def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) -> DataFrame:
     """Return copied rows as events, from which AUTO CDC builds the same history.
 
-    The events have the columns of the rows, ``__sequence`` and ``__operation`` (``upsert`` or ``delete``).
-
-    Args:
-        spark: The session that can read the legacy table and its clone.
-        source: The source of the rows.
-        rows: The result of `history_rows`.
+    The rows are the result of `history_rows`. The events have their columns, ``__sequence`` and
+    ``__operation`` (``upsert`` or ``delete``).
 
     Raises:
         TableError: The rows have no column for the sequence, which AUTO CDC requires.
@@ -175,3 +158,8 @@ def prefix_columns(frame: DataFrame, flow: Flow, columns: Sequence[str] | None =
             for name in columns or frame.columns
         ]
     )
+
+
+def union_by_name(frames: list[DataFrame]) -> DataFrame:
+    """Return the rows of several frames in one; a column that a frame lacks is NULL there."""
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)

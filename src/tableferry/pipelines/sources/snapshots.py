@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any, assert_never
 
 from pyspark.sql import DataFrame, SparkSession
@@ -57,13 +56,11 @@ def _list_versions(
                 frame = frame.where(F.col("v") >= F.lit(start).cast(source.version_type))
             return [row["v"] for row in frame.collect()]
         case SnapshotFiles():
-            first = (
-                _parse_version(snapshots, source, str(start), "startingVersion")
-                if start is not None
-                else None
-            )
             found = {file.version for file in _list_files(snapshots, source)}
-            return [version for version in found if first is None or version >= first]
+            if start is None:
+                return [*found]
+            first = _parse_version(snapshots, source, str(start), "startingVersion")
+            return [version for version in found if version >= first]
         case _:
             assert_never(source)
 
@@ -144,7 +141,7 @@ def _list_files(snapshots: SnapshotCdc, source: SnapshotFiles) -> list[_Snapshot
     parent, pattern = "/".join(segments[:dynamic]), "/".join(segments[dynamic:])
     regex = re.compile(f"{_pattern_regex(pattern)}/?$")
     files = []
-    for path in sorted(_list_paths(snapshots, parent, recursive=source.recursive)):
+    for path in _list_paths(snapshots, parent, recursive=source.recursive):
         if match := regex.match(path):
             groups = match.groupdict()
             version_text = "".join(
@@ -165,16 +162,13 @@ def _pattern_regex(pattern: str) -> str:
     return escaped.replace(r"\{fragment\}", r"(?P<fragment>.*?)")
 
 
-def _list_paths(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> Iterator[str]:
-    """List the relative paths of all files and folders below a folder."""
-    if not os.path.isdir(parent):
+def _list_paths(snapshots: SnapshotCdc, parent: str, *, recursive: bool) -> list[str]:
+    """List the relative paths of all files and folders in a folder, or below it."""
+    folder = Path(parent)
+    if not folder.is_dir():
         raise TableError("SNAPSHOT_FOLDER_MISSING", location=snapshots.location, folder=parent)
-    for folder, folders, names in os.walk(parent):
-        relative = os.path.relpath(folder, parent)
-        for name in (*names, *folders):
-            yield name if relative == "." else f"{relative}/{name}"
-        if not recursive:
-            return
+    found = folder.rglob("*") if recursive else folder.iterdir()
+    return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
 def _parse_version(snapshots: SnapshotCdc, source: SnapshotFiles, version_text: str, what: str) -> Version:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, assert_never, cast
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -16,13 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
-from tableferry.errors import Failed, Refused, TableError
+from tableferry.errors import Failed, Finding, Refused, TableError, first_line
 from tableferry.pipelines.model import sql, topics
 from tableferry.pipelines.model.flows import (
     DeltaSource,
     HistorySource,
     JoinSource,
     Migration,
+    PythonCode,
     PythonSource,
     ReaderSource,
     SqlSource,
@@ -30,7 +30,8 @@ from tableferry.pipelines.model.flows import (
     View,
     explicit_start,
 )
-from tableferry.pipelines.model.source_offsets import KafkaOffset
+from tableferry.pipelines.model.reads import Read
+from tableferry.pipelines.model.topics import KafkaOffset
 from tableferry.pipelines.sources.python_code import (
     FOLLOWED_OPTIONS,
     NO_ENTRIES,
@@ -41,6 +42,7 @@ from tableferry.pipelines.sources.python_code import (
 )
 from tableferry.spark.catalog import explaining
 from tableferry.spark.driver import in_process
+from tableferry.spark.local_metastore import LocalMetastore, NeedsSpark
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
 
@@ -72,37 +74,38 @@ _CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 _START_OPTIONS = ("startingversion", "startingtimestamp")
 
 
-def read_view(
-    spark: SparkSession,
-    views: Mapping[str, View],
-    name: str,
-    starts: Starts,
-    *,
-    as_batch: bool = False,
-    folders: Mapping[str, str] = NO_ENTRIES,
-    analyze: bool = True,
-    commit_ranges: CommitRanges = MappingProxyType({}),
-    offsets: Offsets = MappingProxyType({}),
-) -> DataFrame:
-    """Return a view's rows.
+def list_python_reads(
+    spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, analyze: bool = True
+) -> tuple[Read, ...]:
+    """List the tables that a view's Python function streams, by a call of it; its result is never computed.
 
-    Args:
-        spark: The session.
-        views: The views of the spec.
-        name: The view.
-        starts: Where streams start.
-        as_batch: Read the current rows as a batch, even if the view's mode is stream.
-        folders: Folders of Delta tables, by `TableName.key`; a table with reader options is read from its
-            folder.
-        analyze: Analyze names and expressions now. A function inside a pipeline can't do that.
-        commit_ranges: With `as_batch`: the commits to read from a streamed table, by `TableName.key`.
-        offsets: With `as_batch`: the offsets to read from a Kafka topic.
+    `analyze` searches the plan of the result for other streams. A function inside a pipeline can't do that.
 
     Raises:
-        TableferryError: The view can't be read; the message names its place in the spec.
+        NeedsSpark: There is no session to run the function with.
+        TableferryError: The function fails.
     """
-    return _ViewReader(spark, views, starts, as_batch, folders, analyze, commit_ranges, offsets).read(
-        views[name]
+    if isinstance(spark, LocalMetastore):
+        raise NeedsSpark(f"the function of {view.name} has to be run")
+    tracked = TrackedSpark(spark, {}, extra_options=FOLLOWED_OPTIONS if analyze else NO_ENTRIES)
+    function = load_function(code, "get_df")
+    try:
+        frame = function(tracked, dict(code.tokens))
+        is_streaming = frame.isStreaming
+        is_hidden = is_streaming and (tracked.has_unknown_reads or not tracked.followed_tables)
+        if is_streaming and analyze and not is_hidden:
+            is_hidden = has_hidden_streams(frame, tracked.read_count)
+    except Exception as error:
+        # The project's code may raise any exception.
+        raise Failed("VIEW_FUNCTION_FAILED", location=view.location, reason=first_line(error)) from error
+    if is_hidden:
+        finding = Finding("STREAM_HIDDEN_IN_FUNCTION")
+        return (Read(view.name, TableName.at(f"python:{view.name}"), view.location, None, finding),)
+    how = "set startingVersion on the reader in its function"
+    return tuple(
+        # The function's reader options aren't known.
+        Read(view.name, table, view.location, start, start_remedy=how, stops_at="nothing")
+        for table, start in tracked.followed_tables.items()
     )
 
 
@@ -137,6 +140,20 @@ def apply_mapping(frame: DataFrame, migration: Migration) -> DataFrame:
     return frame.select(*[quoted_column(name) for name in frame.columns if name.lower() not in excluded])
 
 
+def find_compare_except_missing_in(migration: Migration, columns: Sequence[str]) -> Finding | None:
+    """Return a finding with the columns of `compareExcept` that aren't among these columns, or None."""
+    existing = {name.lower(): name for name in columns}
+    unknown = [name for name in migration.uncompared_columns if name.lower() not in existing]
+    if not unknown:
+        return None
+    return Finding(
+        "COMPARE_EXCEPT_UNKNOWN",
+        location=migration.location,
+        unknown=unknown,
+        columns=", ".join(existing.values()),
+    )
+
+
 def quoted_column(name: str) -> Any:
     """Return the column with this name, which may contain dots and backticks."""
     return F.col(quote(name))
@@ -158,20 +175,37 @@ def read_schema_file(spark: SparkSession, path: str) -> StructType:
 
 
 @dataclass(frozen=True)
-class _ViewReader:
-    """Reads the views of one spec; the fields are the arguments of `read_view`."""
+class ViewReader:
+    """Reads the views of one spec.
+
+    Attributes:
+        views: The views, by name.
+        starts: Where streams start.
+        as_batch: Read the current rows as a batch, even if a view's mode is stream.
+        folders: Folders of Delta tables, by `TableName.key`; a table with reader options is read from its
+            folder.
+        analyze: Analyze names and expressions now. A function inside a pipeline can't do that.
+        commit_ranges: With `as_batch`: the commits to read from a streamed table, by `TableName.key`.
+        offsets: With `as_batch`: the offsets to read from a Kafka topic.
+    """
 
     spark: SparkSession
     views: Mapping[str, View]
-    starts: Starts
-    as_batch: bool
-    folders: Mapping[str, str]
-    analyze: bool
-    commit_ranges: CommitRanges
-    offsets: Offsets
+    starts: Starts = field(default_factory=dict)
+    as_batch: bool = False
+    folders: Mapping[str, str] = field(default_factory=dict)
+    analyze: bool = True
+    commit_ranges: CommitRanges = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
 
-    def read(self, view: View) -> DataFrame:
-        with explaining("VIEW_NOT_READABLE", Failed, location=view.location, view=view.name):
+    def read(self, name: str) -> DataFrame:
+        """Return a view's rows.
+
+        Raises:
+            TableferryError: The view can't be read; the message names its place in the spec.
+        """
+        view = self.views[name]
+        with explaining("VIEW_NOT_READABLE", Failed, location=view.location, view=name):
             frame = self._build(view)
             if self.analyze and not in_process(self.spark):
                 # Spark Connect analyzes names and expressions only when the schema is requested.
@@ -207,14 +241,14 @@ class _ViewReader:
         change_feed = source.change_feed and not (commits and commits.after_version is None)
         if change_feed:
             options["readChangeFeed"] = "true"
-        if source.table.key in starts:
+        if commits or source.table.key in starts:
             options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
-            options |= start_options(starts[source.table.key])
-        elif source.from_setup and change_feed and not commits:
-            options |= start_options(_find_setup_version(self.spark, source.table))
         if commits:
-            options = {key: value for key, value in options.items() if key.lower() not in _START_OPTIONS}
             options |= _range_options(commits, change_feed=change_feed)
+        elif source.table.key in starts:
+            options |= start_options(starts[source.table.key])
+        elif source.from_setup and change_feed:
+            options |= start_options(_find_setup_version(self.spark, source.table))
         if not streamed and change_feed and explicit_start(options) is None:
             options["startingVersion"] = "0"
         checked_transform = source.transform if streamed and self.analyze else None
@@ -269,18 +303,10 @@ class _ViewReader:
         for reference in sql.find_references(statement):
             inner = reference.parts[-1]
             if len(reference.parts) == 1 and inner in self.views and inner != name:
-                as_batch = self.as_batch or not reference.streamed
-                commit_ranges = self.commit_ranges if reference.streamed else {}
-                offsets = self.offsets if reference.streamed else {}
-                frame = read_view(
-                    self.spark,
-                    self.views,
-                    inner,
-                    self.starts,
-                    as_batch=as_batch,
-                    commit_ranges=commit_ranges,
-                    offsets=offsets,
-                )
+                reader = self
+                if not reference.streamed:
+                    reader = replace(self, as_batch=True, commit_ranges={}, offsets={})
+                frame = reader.read(inner)
             elif reference.streamed:
                 table = TableName(reference.parts)
                 options = start_options(starts.get(table.key))

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model.flows import MetadataColumn
-from tableferry.pipelines.specs.project_files import (
-    SUFFIXES,
-    ProjectFolder,
+from tableferry.pipelines.specs.project_files import ProjectFolder, read_model
+from tableferry.pipelines.specs.substitutions import RESERVED
+from tableferry.pipelines.specs.validation import (
+    MISSING,
+    CamelModel,
+    Conflicts,
+    Name,
     SourceLocation,
-    list_folder,
-    read_mapping,
+    validate,
 )
-from tableferry.pipelines.specs.validation import MISSING, CamelModel, Name, validate
 
-_DETAILS = (
-    "pipeline_id",
-    "pipeline_catalog",
-    "pipeline_schema",
-    "pipeline_layer",
-    "workspace_env",
-    "logical_env",
-    "start_utc_timestamp",
-    "update_id",
-)
+_DETAILS = (*RESERVED, "start_utc_timestamp", "update_id")
 # The name in the framework's documentation.
 _ALIASES = {"pipeline_update_id": "update_id"}
 _PREFIX = "operational_metadata_"
@@ -49,22 +40,6 @@ _BUILT_IN = MetadataColumn(
 )
 
 
-class MetadataSchema(CamelModel):
-    """A schema in Spark's JSON format, with the sources of the values in the metadata of its fields."""
-
-    type: Literal["struct"] = "struct"
-    fields: list[dict[str, Any]] = Field(min_length=1)
-
-
-class MetadataField(CamelModel):
-    """A field of such a schema."""
-
-    name: Name
-    type: Any
-    nullable: bool = True
-    metadata: dict[str, Any] = Field(default_factory=dict)
-
-
 class ValueMapping(CamelModel):
     """The source of a column's value."""
 
@@ -73,22 +48,62 @@ class ValueMapping(CamelModel):
     key: Name | None = None
     payload: Name | None = None
 
+    @property
+    def value(self) -> str | None:
+        """The SQL expression, or the name of the detail of the pipeline."""
+        value = (self.sql if self.type == "sql" else self.key) or self.payload
+        return value if self.type == "sql" or value is None else _ALIASES.get(value, value)
+
+    def _find_conflicts(self) -> Conflicts:
+        key = "sql" if self.type == "sql" else "key"
+        if self.value is None:
+            yield key, MISSING
+        elif self.type != "sql" and self.value not in _DETAILS:
+            yield key, Finding("SPEC_DETAIL_UNKNOWN", detail=self.value, known=", ".join(_DETAILS))
+
+
+class ColumnMetadata(CamelModel):
+    """Spark's metadata of a column, which may have other keys too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    mapping: ValueMapping | None = None
+
+
+class MetadataField(CamelModel):
+    """A column; its type is a type in Spark's JSON format, or a schema."""
+
+    name: Name
+    type: Any
+    nullable: bool = True
+    metadata: ColumnMetadata = ColumnMetadata.model_validate({})
+
+
+class MetadataSchema(CamelModel):
+    """A schema in Spark's JSON format, with the sources of the values in the metadata of its fields."""
+
+    type: Literal["struct"] = "struct"
+    fields: list[MetadataField] = Field(min_length=1)
+
 
 def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> tuple[MetadataColumn, ...]:
     """Return the columns of the layer that the token ``pipeline_layer`` names; without the token, no columns.
 
     The bundle's file of a layer overrides the framework's file, which overrides the built-in columns.
     """
-    files = _find_files(folder)
+    files = {
+        file.stem.removeprefix(_PREFIX): folder.location(file)
+        for home in folder.config_folders
+        for file in folder.list_files(home, f"{_PREFIX}*")
+    }
     layer = tokens.get("pipeline_layer")
     if layer and layer in files:
-        location = folder.location(files[layer])
-        data = read_mapping(location)
-        return _compile_columns(data, location, tokens) if data is not None else ()
+        schema = read_model(MetadataSchema, files[layer])
+        return tuple(_compile_columns(schema, files[layer], tokens))
     if layer in _LAYERS:
         return (_BUILT_IN,)
-    for file in [*files.values()][:1]:
-        folder.location(file).report(
+    for location in [*files.values()][:1]:
+        location.report(
             Finding("SPEC_LAYER_WITHOUT_FILE", layer=layer, known=", ".join(files))
             if layer
             else Finding("SPEC_LAYER_NOT_CHOSEN")
@@ -96,54 +111,19 @@ def read_metadata_columns(folder: ProjectFolder, tokens: Mapping[str, str]) -> t
     return ()
 
 
-def _find_files(folder: ProjectFolder) -> dict[str, Path]:
-    return {
-        file.stem.removeprefix(_PREFIX): file
-        for home in folder.config_folders
-        if os.path.isdir(home)
-        for file in list_folder(folder.location(home)) or ()
-        if file.suffix in SUFFIXES and file.stem.startswith(_PREFIX)
-    }
-
-
 def _compile_columns(
-    data: dict[str, Any], location: SourceLocation, tokens: Mapping[str, str]
-) -> tuple[MetadataColumn, ...]:
-    schema = validate(MetadataSchema, data, location)
-    columns = [
-        _compile_column(field, location.at("fields", position), tokens)
-        for position, field in enumerate(schema.fields if schema else ())
-    ]
-    return tuple(column for column in columns if column is not None)
-
-
-def _compile_column(
-    data: dict[str, Any], location: SourceLocation, tokens: Mapping[str, str]
-) -> MetadataColumn | None:
-    written = validate(MetadataField, data, location)
-    if written is None:
-        return None
-    kind, mapping = written.type, written.metadata.get("mapping")
-    if mapping is None and isinstance(kind, dict) and kind.get("type") == "struct":
-        fields = _compile_columns(kind, location.at("type"), tokens)
-        return MetadataColumn(written.name, "", fields=fields)
-    mapping_location = location.at("metadata", "mapping")
-    if not isinstance(mapping, dict):
-        mapping_location.report(Finding("SPEC_COLUMN_WITHOUT_MAPPING"))
-        return None
-    source = validate(ValueMapping, mapping, mapping_location)
-    if source is None:
-        return None
-    key = "sql" if source.type == "sql" else "key"
-    value = getattr(source, key) or source.payload
-    if value is None:
-        mapping_location.at(key).report(MISSING)
-        return None
-    if source.type == "sql":
-        return MetadataColumn(written.name, json.dumps(kind), sql=value)
-    detail = _ALIASES.get(value, value)
-    if detail not in _DETAILS:
-        known = ", ".join(_DETAILS)
-        mapping_location.at(key).report(Finding("SPEC_DETAIL_UNKNOWN", detail=value, known=known))
-        return None
-    return MetadataColumn(written.name, json.dumps(kind), detail=detail, value=tokens.get(detail))
+    schema: MetadataSchema | None, location: SourceLocation, tokens: Mapping[str, str]
+) -> Iterator[MetadataColumn]:
+    for position, column in enumerate(schema.fields if schema else ()):
+        name, kind, mapping = column.name, column.type, column.metadata.mapping
+        there = location.at("fields", position)
+        if mapping is not None and mapping.type == "sql":
+            yield MetadataColumn(name, json.dumps(kind), sql=mapping.value)
+        elif mapping is not None:
+            detail = mapping.value or ""
+            yield MetadataColumn(name, json.dumps(kind), detail=detail, value=tokens.get(detail))
+        elif isinstance(kind, dict) and kind.get("type") == "struct":
+            inner = validate(MetadataSchema, kind, there.at("type"))
+            yield MetadataColumn(name, "", fields=tuple(_compile_columns(inner, there.at("type"), tokens)))
+        else:
+            there.at("metadata", "mapping").report(Finding("SPEC_COLUMN_WITHOUT_MAPPING"))

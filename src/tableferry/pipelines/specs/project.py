@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,20 +9,13 @@ from typing import Any
 
 from tableferry.errors import Finding, SpecError
 from tableferry.pipelines.model import flows
-from tableferry.pipelines.specs.flow_compiler import FlowCompiler, compile_materialized_view
 from tableferry.pipelines.specs.operational_metadata import read_metadata_columns
-from tableferry.pipelines.specs.parsed_specs import AnySpec, ParsedSpec, SpecReader
-from tableferry.pipelines.specs.project_files import (
-    SUFFIXES,
-    ProjectFolder,
-    find_project_files,
-    list_folder,
-    read_mapping,
-)
-from tableferry.pipelines.specs.spec_models import GlobalFile, GlobalSettings
+from tableferry.pipelines.specs.project_files import ProjectFolder, find_project_files
+from tableferry.pipelines.specs.spec_compiler import SpecCompiler
+from tableferry.pipelines.specs.spec_models import GlobalFile, MaterializedViewEntry, ParsedSpec
+from tableferry.pipelines.specs.spec_reader import SpecReader
 from tableferry.pipelines.specs.substitutions import Substitutions, read_substitutions
 from tableferry.pipelines.specs.table_compiler import TableCompiler, Unread, resolve_tables
-from tableferry.pipelines.specs.validation import validate
 
 
 def load(
@@ -40,30 +32,34 @@ def load(
         SpecError: The project is invalid; the error lists every problem.
     """
     folder = find_project_files(Path(project))
-    is_complete = not folder.problems
     substitutions = read_substitutions(folder, environment, reserved or {})
+    before = len(folder.problems)
     settings = read_global_settings(folder, substitutions)
+    lacks_state_path = settings.table_migration_state_volume_path is None and len(folder.problems) == before
     reader = SpecReader(folder, settings, substitutions)
     specs = reader.read()
-    unread: Unread = "none" if is_complete and reader.is_complete else "reported"
-    other_specs: list[AnySpec] = []
+    unread: Unread = "reported" if folder.problems else "none"
+    other_specs: list[ParsedSpec] = []
     if folder.other_main_files:
         # The problems of the other specs are reported when these specs are loaded.
         others = replace(folder, main_files=folder.other_main_files, problems=[])
-        other_reader = SpecReader(others, settings, substitutions)
-        other_specs = other_reader.read()
-        if unread == "none" and not other_reader.is_complete:
+        other_specs = SpecReader(others, settings, substitutions).read()
+        if unread == "none" and others.problems:
             unread = "unreported"
     skipped_tables = [spec.target for spec in reader.skipped if spec.target is not None]
     columns = read_metadata_columns(folder, substitutions.tokens)
     dataflows: list[flows.DataFlow] = []
     views: list[flows.MaterializedView] = []
     for spec, tables in resolve_tables(specs, other_specs, skipped_tables, unread):
-        metadata = columns if spec.has_metadata else ()
-        table_compiler = TableCompiler(tables, folder, settings, substitutions, metadata)
-        if isinstance(spec, ParsedSpec):
-            dataflows.append(FlowCompiler(spec, table_compiler).compile())
-        elif (view := compile_materialized_view(spec, table_compiler)) is not None:
+        metadata, mandatory = columns if spec.has_metadata else (), settings.mandatory_table_properties
+        table_compiler = TableCompiler(tables, folder, mandatory, substitutions, metadata)
+        compiler = SpecCompiler(spec, table_compiler)
+        if not isinstance(spec.model, MaterializedViewEntry):
+            dataflow = compiler.compile_dataflow(spec.model)
+            dataflows.append(dataflow)
+            if dataflow.migration is not None and lacks_state_path:
+                spec.location.at("tableMigrationDetails").report(Finding("SPEC_STATE_PATH_MISSING"))
+        elif (view := compiler.compile_materialized_view(spec.model)) is not None:
             views.append(view)
     if folder.problems:
         raise SpecError("INVALID_SPEC", problems=list(dict.fromkeys(folder.problems)))
@@ -79,27 +75,18 @@ def load(
     )
 
 
-def read_global_settings(folder: ProjectFolder, substitutions: Substitutions) -> GlobalSettings:
+def read_global_settings(folder: ProjectFolder, substitutions: Substitutions) -> GlobalFile:
     """Read the global files of the framework and of the bundle; keys of the bundle override the others."""
     merged: dict[str, Any] = {}
-    before = len(folder.problems)
     for home in folder.config_folders:
-        # A broken link of the bundle is reported; the framework's folders are optional.
-        exists = os.path.lexists if home == folder.config_folder else os.path.isdir
-        listed = (list_folder(folder.location(home)) if exists(home) else None) or []
-        files = [file for file in listed if file.stem == "global" and file.suffix in SUFFIXES]
+        files = folder.list_files(home, "global")
         if len(files) > 1:
             others = " and ".join(file.name for file in files[1:])
             folder.location(files[0]).report(Finding("SPEC_FILES_CONFLICT", others=others))
-        for file in files[:1]:
-            location = folder.location(file)
-            data = read_mapping(location)
-            if data is not None:
-                written = validate(GlobalFile, substitutions.apply(data, location), location)
-                merged = _merge(merged, written.model_dump(exclude_unset=True) if written else {})
-    is_complete = len(folder.problems) == before
+        if files and (written := substitutions.read_model(GlobalFile, folder.location(files[0]))):
+            merged = _merge(merged, written.model_dump(exclude_unset=True))
     # Both files are valid, so the merged settings are valid too.
-    return GlobalSettings.model_validate({**merged, "is_complete": is_complete})
+    return GlobalFile.model_validate(merged)
 
 
 def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:

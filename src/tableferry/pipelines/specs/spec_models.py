@@ -1,60 +1,60 @@
-"""Models of whole spec files and of global.json, and the JSON Schema of a main file for editors."""
+"""Models of whole spec files and of global.json, and valid specs with their places."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
-from pydantic.json_schema import models_json_schema
 
 from tableferry.errors import Finding
 from tableferry.pipelines.specs.table_models import (
     CdcTable,
     DataQualitySettings,
     MaterializedViewTable,
-    SnapshotFilesEntry,
-    SnapshotTableEntry,
     StagingTable,
     TargetDetails,
 )
 from tableferry.pipelines.specs.validation import (
     MISSING,
     CamelModel,
-    CheckedModel,
     Conflicts,
+    Folder,
+    Folders,
     Name,
     Names,
     SnakeModel,
+    SourceLocation,
     Tag,
     Text,
-    find_key_conflict,
-    find_non_folders,
-    to_path,
+    converted_from,
+    reject_value,
 )
-from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, ViewEntry, ViewRoot
+from tableferry.pipelines.specs.view_models import RowSelection, SqlDetails, ViewEntry
 
 VIEW_KEYS = ("mode", "sourceType", "sourceDetails")
 
 
-class AppendViewDetails(CamelModel, CheckedModel):
+def _complete_prefix(prefix: str | None) -> str | None:
+    if prefix and prefix.endswith("_"):
+        reject_value(("", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))))
+    return f"{prefix.lower()}_" if prefix else None
+
+
+class AppendViewDetails(CamelModel):
     """Appends the rows of a view."""
 
     target_table: Name = Field(description="The spec's target or a staging table.")
     source_view: Name = Field(description="A view or a staging table of this spec.")
-    column_prefix: str | None = Field(
+    column_prefix: Annotated[str | None, AfterValidator(_complete_prefix)] = Field(
         None,
         alias="column_prefix",
         description="Prefix of column names, in lower case and followed by an underscore.",
     )
-    column_prefix_exceptions: list[Name] = Field(
-        [], alias="column_prefix_exceptions", description="Columns that get no prefix."
+    column_prefix_exceptions: Names = Field(
+        (), alias="column_prefix_exceptions", description="Columns that get no prefix."
     )
     once: bool = Field(False, description="Run a single time.")
-
-    def _find_conflicts(self) -> Conflicts:
-        prefix = self.column_prefix or ""
-        if prefix.endswith("_"):
-            yield "column_prefix", Finding("SPEC_PREFIX_WITH_UNDERSCORE", prefix=prefix.rstrip("_"))
 
 
 class AppendSqlDetails(SqlDetails):
@@ -121,34 +121,29 @@ class FlowGroupsFile(CamelModel):
     flow_groups: list[FlowGroup] = Field(description="Groups of flows.")
 
 
-class MigrationSource(RowSelection, CheckedModel):
+class MigrationSource(RowSelection):
     """The legacy table whose history is copied."""
 
     database: Name = Field(description="Schema of the table, or catalog.schema.")
     table: Name = Field(description="Name of the table.")
-    except_columns: list[Name] = Field([], description="Columns that are left out.")
-    checkpoint_location: Names = Field(
-        [],
+    except_columns: Names = Field((), description="Columns that are left out.")
+    checkpoints: Folders = Field(
+        (),
+        alias="checkpointLocation",
         description="The checkpoint of the old stream, or a list with the checkpoint of each old stream. "
         "The flows start at its offsets, and no job has to be paused.",
     )
 
-    @property
-    def checkpoints(self) -> tuple[str, ...]:
-        """The folders of the checkpoints."""
-        return tuple(map(to_path, self.checkpoint_location))
 
-    def _find_conflicts(self) -> Conflicts:
-        yield from find_non_folders("checkpointLocation", *self.checkpoints)
-
-
-class TableMigrationDetails(CamelModel, CheckedModel):
+class TableMigrationDetails(CamelModel):
     """The one-time copy of an existing table into the target."""
 
     enabled: bool = Field(description="false leaves the migration out.")
     catalog_type: Literal["hms", "uc"] = Field(description="Where the legacy table is registered.")
-    auto_starting_versions_enabled: bool = Field(
-        True, description="Record the sources' versions; the streaming flows start after these versions."
+    auto_starting_versions: bool = Field(
+        True,
+        alias="autoStartingVersionsEnabled",
+        description="Record the sources' versions; the streaming flows start after these versions.",
     )
     mode: Literal["copy", "takeOver"] = Field(
         "copy",
@@ -167,16 +162,19 @@ class TableMigrationDetails(CamelModel, CheckedModel):
         "`content` for tables of at most 10 GB, and `version` if no rows match.",
     )
     source_details: MigrationSource
-    leave_out_not_representable: bool = Field(
-        False, description="Leave out validity rows that AUTO CDC can't represent, and report their number."
+    leave_out_unrepresentable: bool = Field(
+        False,
+        alias="leaveOutNotRepresentable",
+        description="Leave out validity rows that AUTO CDC can't represent, and report their number.",
     )
     pinned_clone: bool = Field(
         True,
         description="The copy into an SCD target in a pipeline on Databricks streams a clone of the legacy "
         "table's pinned version. With false, it reads that version as a batch.",
     )
-    compare_except: list[str] = Field(
-        default_factory=list,
+    uncompared_columns: Annotated[tuple[str, ...], converted_from(list[str], tuple)] = Field(
+        (),
+        alias="compareExcept",
         description="Columns that no comparison with the legacy table includes, such as a load time that "
         "each job sets. Results of functions like current_timestamp() or uuid() are always left out.",
     )
@@ -187,9 +185,9 @@ class TableMigrationDetails(CamelModel, CheckedModel):
         checkpoints = self.source_details.checkpoints
         if self.hand_over == "checkpoint" and not checkpoints:
             yield "sourceDetails.checkpointLocation", Finding("SPEC_CHECKPOINT_NOT_NAMED")
-        if not self.auto_starting_versions_enabled and checkpoints:
+        if not self.auto_starting_versions and checkpoints:
             yield "sourceDetails.checkpointLocation", Finding("SPEC_HAND_OVER_WITHOUT_STARTS")
-        if not self.auto_starting_versions_enabled and self.hand_over == "content":
+        if not self.auto_starting_versions and self.hand_over == "content":
             yield "handOver", Finding("SPEC_HAND_OVER_WITHOUT_STARTS")
 
 
@@ -217,10 +215,6 @@ class StreamingTableSpec(DataQualitySettings, CdcTable, SpecHeader):
     target_format: Literal["delta"] = Field(description="A streaming table.")
     target_details: TargetDetails
     table_migration_details: TableMigrationDetails | None = None
-
-    def _find_conflicts(self) -> Conflicts:
-        yield from DataQualitySettings._find_conflicts(self)
-        yield from CdcTable._find_conflicts(self)
 
 
 class StandardSpec(StreamingTableSpec):
@@ -278,9 +272,7 @@ class MaterializedViewEntry(DataQualitySettings):
 
     def _find_conflicts(self) -> Conflicts:
         yield from super()._find_conflicts()
-        yield from find_key_conflict(
-            sourceView=self.source_view, sqlPath=self.sql_path, sqlStatement=self.sql_statement
-        )
+        yield from self._find_choice("source_view", "sql_path", "sql_statement")
 
 
 class MaterializedViewsSpec(SpecHeader):
@@ -292,15 +284,6 @@ class MaterializedViewsSpec(SpecHeader):
     )
 
 
-class TemplateSpec(CamelModel):
-    """A main file that names a template, and the parameters of each spec."""
-
-    template: Name = Field(description="Name of a file in templates/, without its suffix.")
-    parameter_sets: Annotated[list[dict[Name, Any]], Field(min_length=1)] = Field(
-        description="The parameters of each spec; dataFlowId is one of them."
-    )
-
-
 class SpecFormat(SnakeModel):
     """The file format that spec files must have."""
 
@@ -308,104 +291,52 @@ class SpecFormat(SnakeModel):
     allow_override: bool = False
 
 
-class GlobalFile(CheckedModel):
+class GlobalFile(SnakeModel):
     """The content of global.json or global.yaml."""
 
-    table_migration_state_volume_path: Annotated[Name, AfterValidator(to_path)] | None = None
+    table_migration_state_volume_path: Folder | None = None
     table_migration_state_shared: bool | None = None
     pipeline_bundle_spec_format: SpecFormat | None = None
     mandatory_table_properties: dict[str, Text] = Field(default_factory=dict)
     spark_config: dict[str, Text] = Field(default_factory=dict)
     dataflow_spec_version: Text | None = None
 
-    def _find_conflicts(self) -> Conflicts:
-        path = self.table_migration_state_volume_path or ""
-        yield from find_non_folders("table_migration_state_volume_path", path)
+
+@dataclass(frozen=True)
+class ParsedFlowGroup:
+    """A valid flow group."""
+
+    location: SourceLocation
+    model: FlowGroup
 
 
-class GlobalSettings(GlobalFile):
-    """The merged settings of all global files.
+@dataclass(frozen=True)
+class ParsedSpec:
+    """A valid spec of a streaming table, or one valid materialized view of a spec.
 
     Attributes:
-        is_complete: Every global file could be read.
+        location: The main file, or one spec of its template, or the place of the materialized view.
+        header: The keys of the whole spec.
+        table: The name of the table that it fills.
+        table_location: The place of that name.
+        details: The layout of that table.
+        details_location: The place of the layout.
+        view: The view of a standard spec, or the source of a materialized view.
+        groups: The groups of a flow spec, including those in separate files.
     """
 
-    is_complete: bool = True
+    location: SourceLocation
+    header: SpecHeader
+    model: StandardSpec | FlowSpec | MaterializedViewEntry
+    table: str
+    table_location: SourceLocation
+    details: TargetDetails | MaterializedViewTable
+    details_location: SourceLocation
+    view: ViewEntry | None = None
+    groups: tuple[ParsedFlowGroup, ...] = ()
 
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a main spec file."""
-    models = (
-        StandardSpec,
-        FlowSpec,
-        MaterializedViewsSpec,
-        TemplateSpec,
-        SnapshotFilesEntry,
-        SnapshotTableEntry,
-        ViewRoot,
-    )
-    _, schema = models_json_schema([(model, "validation") for model in models], by_alias=True)
-    definitions: dict[str, Any] = schema["$defs"]
-    sources = {
-        kind: definitions[reference.rpartition("/")[2]]["properties"]["sourceDetails"]
-        for kind, reference in definitions.pop("ViewRoot")["discriminator"]["mapping"].items()
-    }
-    standard = definitions["StandardSpec"]
-    # A standard spec contains the keys of its view, and a closed mapping must list all its keys.
-    standard["properties"] |= {
-        "mode": definitions["DeltaView"]["properties"]["mode"],
-        "sourceType": {"enum": [*sources], "description": "Kind of the source."},
-        "sourceDetails": {"description": "Settings of that kind of source."},
-    }
-    historical = {
-        "properties": {"cdcSnapshotSettings": {"properties": {"snapshotType": {"const": "historical"}}}},
-        "required": ["cdcSnapshotSettings"],
-    }
-    name = {"type": "string", "minLength": 1}
-    has_view = {
-        "required": ["sourceSystem", "sourceViewName", *VIEW_KEYS],
-        "properties": {"sourceSystem": name, "sourceViewName": name},
-    }
-    standard["allOf"] = [
-        {"if": historical, "else": has_view},
-        *(_schema_for_source(kind, "sourceDetails", details) for kind, details in sources.items()),
-    ]
-    definitions["CdcSnapshotSettings"]["allOf"] = [
-        _schema_for_source("file", "source", {"$ref": "#/$defs/SnapshotFilesEntry"}),
-        _schema_for_source("table", "source", {"$ref": "#/$defs/SnapshotTableEntry"}),
-    ]
-    spec_types = {"flow": "FlowSpec", "materialized_view": "MaterializedViewsSpec"}
-    spec: dict[str, Any] = {"$ref": "#/$defs/StandardSpec"}
-    for spec_type, model in spec_types.items():
-        spec = {
-            "if": {"properties": {"dataFlowType": {"const": spec_type}}},
-            "then": {"$ref": f"#/$defs/{model}"},
-            "else": spec,
-        }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Data flow spec",
-        "description": "A *_main file, which defines how flows fill a streaming table.",
-        "type": "object",
-        "if": {"required": ["template"]},
-        "then": {"$ref": "#/$defs/TemplateSpec"},
-        "else": {
-            "required": ["dataFlowType"],
-            "properties": {
-                "dataFlowType": {
-                    "enum": ["standard", *spec_types],
-                    "description": "One source and one flow, groups of flows, or materialized views.",
-                }
-            },
-            **spec,
-        },
-        "$defs": definitions,
-    }
-
-
-def _schema_for_source(source_type: str, key: str, details: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that applies to a key if the mapping has this sourceType."""
-    return {
-        "if": {"properties": {"sourceType": {"const": source_type}}, "required": ["sourceType"]},
-        "then": {"properties": {key: details}},
-    }
+    @property
+    def has_metadata(self) -> bool:
+        """Whether the rows get operational metadata; it would mark every row of a snapshot as changed."""
+        has_snapshots = isinstance(self.model, CdcTable) and self.model.cdc_snapshot_settings is not None
+        return self.header.features.operational_metadata_enabled and not has_snapshots

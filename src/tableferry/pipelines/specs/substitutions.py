@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,34 +11,22 @@ from typing import Any
 from pydantic import Field
 
 from tableferry.errors import Finding
-from tableferry.pipelines.specs.project_files import (
-    SUFFIXES,
-    ProjectFolder,
-    SourceLocation,
-    list_folder,
-    read_mapping,
-)
-from tableferry.pipelines.specs.validation import Name, SnakeModel, Text, validate
+from tableferry.pipelines.specs.project_files import ProjectFolder, read_mapping, read_model
+from tableferry.pipelines.specs.validation import Model, Name, SnakeModel, SourceLocation, Text, validate
 
 # The values of these keys are SQL, where braces can have another meaning.
-_SQL_KEYS = frozenset(
-    [
-        "selectExp",
-        "whereClause",
-        "sqlStatement",
-        "apply_as_deletes",
-        "apply_as_truncates",
-        "sequence_by",
-        "where",
-        "filter",
-        "condition",
-        "constraint",
-        "rowFilter",
-    ]
+_EXPRESSIONS = ("selectExp", "whereClause", "sqlStatement", "filter", "condition", "constraint", "rowFilter")
+_SQL_KEYS = (*_EXPRESSIONS, "sequence_by", "where", "apply_as_deletes", "apply_as_truncates")
+
+RESERVED = (
+    "pipeline_id",
+    "pipeline_catalog",
+    "pipeline_schema",
+    "pipeline_layer",
+    "workspace_env",
+    "logical_env",
 )
-_RESERVED = frozenset(
-    ["pipeline_id", "pipeline_catalog", "pipeline_schema", "pipeline_layer", "workspace_env", "logical_env"]
-)
+"""Tokens about the pipeline and its environment."""
 
 # Paths in these settings contain marks in braces for the version of a snapshot.
 _SNAPSHOT_KEY = "cdcSnapshotSettings"
@@ -82,15 +69,17 @@ class Substitutions:
     def resolve(self, location: SourceLocation) -> Substitutions:
         """Insert the tokens into each other, and into the prefixes and suffixes."""
         tokens = {token: self._expand(token, (), location.at("tokens", token)) for token in self.tokens}
-        resolved = replace(self, tokens=tokens)
-        affixes = {}
-        for key, affix in self.affixes.items():
-            there = location.at("prefix_suffix", key)
-            affixes[key] = Affix(
-                prefix=resolved._apply_to_text(affix.prefix, there.at("prefix")),
-                suffix=resolved._apply_to_text(affix.suffix, there.at("suffix")),
-            )
+        resolved = replace(self, tokens=tokens, affixes={})
+        affixes = {
+            key: Affix(**resolved.apply(affix.model_dump(), location.at("prefix_suffix", key)))
+            for key, affix in self.affixes.items()
+        }
         return replace(resolved, affixes=affixes)
+
+    def read_model(self, model: type[Model], location: SourceLocation) -> Model | None:
+        """Read a file, apply the substitutions, and validate the result."""
+        data = read_mapping(location)
+        return None if data is None else validate(model, self.apply(data, location), location)
 
     def apply(self, value: Any, location: SourceLocation, key: str = "") -> Any:
         """Return a document with all substitutions; report unknown tokens."""
@@ -140,11 +129,12 @@ class Substitutions:
     def _report_unknown(self, token: str, location: SourceLocation) -> None:
         if not self.is_complete:
             return
-        file, written = self.source or "pipeline_configs/<env>_substitutions.json", f"{{{token}}}"
         location.report(
-            Finding("SPEC_RESERVED_TOKEN_WITHOUT_VALUE", token=written, file=file)
-            if token in _RESERVED
-            else Finding("SPEC_TOKEN_WITHOUT_VALUE", token=written, file=file)
+            Finding(
+                "SPEC_RESERVED_TOKEN_WITHOUT_VALUE" if token in RESERVED else "SPEC_TOKEN_WITHOUT_VALUE",
+                token=f"{{{token}}}",
+                file=self.source or "pipeline_configs/<env>_substitutions.json",
+            )
         )
 
 
@@ -152,45 +142,33 @@ def read_substitutions(
     folder: ProjectFolder, environment: str | None, reserved: Mapping[str, str]
 ) -> Substitutions:
     """Read the substitutions of one environment; ``reserved`` tokens override the tokens in the file."""
-    files = _find_environments(folder)
-    if files is None:
-        return Substitutions(is_complete=False)
+    incomplete, before = Substitutions(is_complete=False), len(folder.problems)
+    home = folder.config_folder
+    listed = folder.list_files(home, "*_substitutions") if home is not None else []
+    if len(folder.problems) > before:
+        return incomplete
+    files: dict[str, Path] = {}
+    for file in listed:
+        first = files.setdefault(file.stem.removesuffix("_substitutions"), file)
+        if first is not file:
+            folder.location(file).report(Finding("SPEC_FILES_CONFLICT", others=first.name))
     if environment is None and len(files) == 1:
         environment = next(iter(files))
     if files and environment not in files:
         known = ", ".join(files)
-        folder.location(next(iter(files.values())).parent).report(
+        folder.location(listed[0].parent).report(
             Finding("SPEC_ENVIRONMENT_UNKNOWN", environment=environment, environments=known)
             if environment
             else Finding("SPEC_ENVIRONMENT_NOT_CHOSEN", environments=known)
         )
-        return Substitutions(is_complete=False)
+        return incomplete
     # Only a developer's copy has a value for {logical_env}; everywhere else the token is empty.
     tokens = {"logical_env": ""} | ({"workspace_env": environment} if environment else {})
-    file = files.get(environment or "")
-    if file is None:
+    if environment is None or environment not in files:
         return Substitutions({**tokens, **reserved})
-    location = folder.location(file)
-    data = read_mapping(location)
-    written = validate(SubstitutionsFile, data, location) if data is not None else None
+    location = folder.location(files[environment])
+    written = read_model(SubstitutionsFile, location)
     if written is None:
-        return Substitutions(is_complete=False)
+        return incomplete
     tokens |= {**written.tokens, **reserved}
     return Substitutions(tokens, written.prefix_suffix, location.file).resolve(location)
-
-
-def _find_environments(folder: ProjectFolder) -> dict[str, Path] | None:
-    """Return the substitutions file of each environment; None if the folder can't be listed."""
-    by_environment: dict[str, Path] = {}
-    home = folder.config_folder
-    if home is None or not os.path.lexists(home):
-        return by_environment
-    files = list_folder(folder.location(home))
-    if files is None:
-        return None
-    for file in files:
-        if file.suffix in SUFFIXES and file.stem.endswith("_substitutions"):
-            first = by_environment.setdefault(file.stem.removesuffix("_substitutions"), file)
-            if first is not file:
-                folder.location(file).report(Finding("SPEC_FILES_CONFLICT", others=first.name))
-    return by_environment

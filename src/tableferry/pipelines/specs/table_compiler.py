@@ -1,26 +1,29 @@
-"""Compile tables into `flows.Target`, and resolve the names of the tables that specs fill."""
+"""Resolve the names of the tables that specs fill, and compile these tables into `flows.Target`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
+from pydantic import Field
+
 from tableferry.errors import Finding, TableError
 from tableferry.pipelines.model import flows
 from tableferry.pipelines.specs import table_models
-from tableferry.pipelines.specs.expectations import flag_violations, join_constraints, read_expectations
-from tableferry.pipelines.specs.parsed_specs import AnySpec
-from tableferry.pipelines.specs.project_files import (
-    ProjectFolder,
-    SourceLocation,
-    find_schema_file,
-)
-from tableferry.pipelines.specs.spec_models import GlobalSettings
+from tableferry.pipelines.specs.project_files import ProjectFolder, find_referenced_file, find_schema_file
+from tableferry.pipelines.specs.spec_models import ParsedSpec
 from tableferry.pipelines.specs.substitutions import Substitutions
-from tableferry.pipelines.specs.validation import parse_table_name, to_path, validate
+from tableferry.pipelines.specs.validation import (
+    Name,
+    SnakeModel,
+    SourceLocation,
+    Tag,
+    parse_table_name,
+    validate,
+)
 from tableferry.spark.tables import TableName
 
 Unread = Literal["none", "reported", "unreported"]
@@ -29,6 +32,30 @@ _QUARANTINE_SUFFIX = "_quarantine"
 
 # `live.x` is a table or view of the pipeline.
 _LIVE = re.compile(r"\blive\s*\.\s*(?:`([^`]+)`|(\w+))", re.IGNORECASE)
+
+
+class ExpectationEntry(SnakeModel):
+    """One expectation."""
+
+    name: Name
+    constraint: Name
+    enabled: bool = True
+    tag: Tag | None = None
+
+
+class ExpectationsFile(SnakeModel):
+    """Expectations by the action on a row that violates them."""
+
+    expect: list[ExpectationEntry] = Field([])
+    expect_or_drop: list[ExpectationEntry] = Field([])
+    expect_or_fail: list[ExpectationEntry] = Field([])
+
+
+_ACTIONS: Mapping[str, Literal["warn", "drop", "fail"]] = {
+    "expect": "warn",
+    "expect_or_drop": "drop",
+    "expect_or_fail": "fail",
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +98,7 @@ class SpecTables:
         """Return the table of this or of another spec with this name."""
         return self.find(name) or self.siblings.get(name.lower())
 
-    def resolve_sql(self, statement: str, views: set[str]) -> str:
+    def resolve_sql(self, statement: str, views: Collection[str]) -> str:
         """Replace ``live.x`` in SQL by the full names of tables and by the names of views."""
 
         def resolve(match: re.Match[str]) -> str:
@@ -85,43 +112,38 @@ class SpecTables:
 
 
 def resolve_tables(
-    specs: Sequence[AnySpec],
-    other_specs: Sequence[AnySpec],
+    specs: Sequence[ParsedSpec],
+    other_specs: Sequence[ParsedSpec],
     skipped_tables: Iterable[TableName],
     unread: Unread,
-) -> list[tuple[AnySpec, SpecTables]]:
+) -> list[tuple[ParsedSpec, SpecTables]]:
     """Return each spec with its tables; report tables that two specs fill.
 
     Of ``other_specs``, which aren't loaded, and of skipped specs only the names of the tables matter.
     """
-    resolved: list[tuple[AnySpec, SpecTables]] = []
+    resolved = [(spec, tables) for spec in specs if (tables := _resolve_names(spec)) is not None]
+    others = [tables for spec in other_specs if (tables := _resolve_names(spec)) is not None]
+    if len(resolved) < len(specs):
+        unread = "reported"
     owners: dict[str, SourceLocation] = {}
-    for spec in specs:
-        tables = _resolve_names(spec)
-        if tables is None:
-            unread = "reported"
-            continue
-        resolved.append((spec, tables))
-        filled = [(spec.target_location, tables.target), *tables.staging.items()]
-        if tables.quarantine is not None:
-            filled.append((spec.location.at("quarantineTargetDetails"), tables.quarantine))
-        for location, table in filled:
+    for spec, tables in resolved:
+        places = (spec.table_location, *tables.staging, spec.location.at("quarantineTargetDetails"))
+        for location, table in zip(places, tables.filled, strict=False):
             owner = owners.setdefault(table.key, location)
             if owner != location:
                 location.report(Finding("SPEC_TABLE_FILLED_TWICE", table=table, other=owner))
-    others = [tables for spec in other_specs if (tables := _resolve_names(spec)) is not None]
     by_name: dict[str, TableName | None] = {}
-    filled_tables = [tables.filled for tables in (*(tables for _, tables in resolved), *others)]
-    for table in chain(*filled_tables, skipped_tables):
+    filled = [tables.filled for tables in (*(tables for _, tables in resolved), *others)]
+    for table in chain(*filled, skipped_tables):
         name = table.table.lower()
         by_name[name] = table if by_name.get(name, table) == table else None
     siblings = {name: table for name, table in by_name.items() if table is not None}
     return [(spec, replace(tables, siblings=siblings, unread=unread)) for spec, tables in resolved]
 
 
-def _resolve_names(spec: AnySpec) -> SpecTables | None:
-    database, name = spec.target_name
-    target = parse_table_name(database, name, spec.target_location)
+def _resolve_names(spec: ParsedSpec) -> SpecTables | None:
+    database = spec.details.database
+    target = parse_table_name(database, spec.table, spec.table_location)
     if target is None:
         return None
     staging = {}
@@ -134,7 +156,7 @@ def _resolve_names(spec: AnySpec) -> SpecTables | None:
     return SpecTables(target, staging, quarantine=_resolve_quarantine(spec, target))
 
 
-def _resolve_quarantine(spec: AnySpec, target: TableName) -> TableName | None:
+def _resolve_quarantine(spec: ParsedSpec, target: TableName) -> TableName | None:
     if spec.model.quarantine_mode != "table":
         return None
     details = spec.model.quarantine_target_details
@@ -149,121 +171,113 @@ class TableCompiler:
     """Compiles the tables of one spec.
 
     Attributes:
+        mandatory: Table properties that all tables of the project get.
         metadata: The operational metadata columns of the project's layer, unless the spec disables them.
     """
 
     tables: SpecTables
     folder: ProjectFolder
-    settings: GlobalSettings
+    mandatory: Mapping[str, str]
     substitutions: Substitutions
     metadata: tuple[flows.MetadataColumn, ...]
 
-    def compile(
-        self,
-        table: TableName,
-        layout: table_models.TableLayout,
-        location: SourceLocation,
-    ) -> flows.Target:
-        """Compile a table without its settings for change events and its expectations."""
-        has_metadata = "disableOperationalMetadata" not in layout.config_flags
-        output = layout if isinstance(layout, table_models.OutputTable) else None
-        table_path = layout.table_path if isinstance(layout, table_models.TargetDetails) else None
-        return flows.Target(
-            table,
-            None,
-            find_schema_file(layout.schema_path, location.at("schemaPath")),
-            tuple(layout.partition_columns),
-            tuple(layout.cluster_by_columns),
-            layout.cluster_by_auto,
-            self._add_mandatory(layout.table_properties),
-            layout.path or table_path,
-            location=str(location),
-            metadata=self.metadata if has_metadata else (),
-            comment=output.comment if output else None,
-            spark_conf=output.spark_conf if output else {},
-            row_filter=output.row_filter if output else None,
-        )
-
-    def add_cdc(
-        self,
-        target: flows.Target,
-        model: table_models.CdcTable,
-        location: SourceLocation,
-    ) -> flows.Target:
-        """Return a table with its settings for change events or snapshots."""
-        cdc, snapshots = model.cdc_settings, model.cdc_snapshot_settings
-        if snapshots is None:
-            return replace(target, cdc=_compile_cdc(cdc) if cdc is not None else None)
-        if target.metadata:
-            location.at("configFlags").report(Finding("SPEC_SNAPSHOTS_WITH_METADATA"))
-        return replace(target, snapshots=_compile_snapshots(snapshots, location.at("cdcSnapshotSettings")))
-
-    def add_expectations(
-        self, target: flows.Target, spec: AnySpec
-    ) -> tuple[flows.Target, flows.Target | None]:
-        """Return a target with its expectations, and its quarantine table if it has one."""
-        expectations = read_expectations(spec, self.folder, self.substitutions)
+    def compile_target(self, spec: ParsedSpec) -> tuple[flows.Target, flows.Target | None]:
+        """Return the target of a spec, and its quarantine table if it has one."""
+        target = self.compile(self.tables.target, spec.details, spec.details_location)
+        if isinstance(spec.model, table_models.CdcTable):
+            target = self.add_cdc(target, spec.model, spec.location)
+        expectations = self._read_expectations(spec)
+        # A row fulfils this condition if it violates no expectation.
+        rule = " AND ".join(f"({expectation.constraint})" for expectation in expectations)
         mode = spec.model.quarantine_mode if expectations else "off"
-        flagged = flag_violations(expectations) if mode == "flag" else expectations
-        target = replace(target, expectations=flagged)
+        if mode == "flag":
+            warnings = (replace(expectation, action="warn") for expectation in expectations)
+            expectations = (*warnings, flows.Expectation(flows.QUARANTINED_COLUMN, rule, "flag"))
+        target = replace(target, expectations=expectations)
         if mode != "table" or self.tables.quarantine is None:
             return target, None
         details = spec.model.quarantine_target_details or table_models.QuarantineTarget.model_validate({})
-        quarantine = flows.Target(
-            self.tables.quarantine,
-            partition_columns=tuple(details.partition_columns),
-            cluster_columns=tuple(details.cluster_by_columns),
-            cluster_auto=details.cluster_by_auto,
-            properties=self._add_mandatory(details.table_properties),
-            path=details.path,
+        location = spec.location.at("quarantineTargetDetails")
+        quarantine = replace(
+            self._compile_layout(self.tables.quarantine, details, location),
             spark_conf=target.spark_conf,
-            expectations=(flows.Expectation("quarantine", join_constraints(expectations), "quarantine"),),
-            location=str(spec.location.at("quarantineTargetDetails")),
+            expectations=(flows.Expectation("quarantine", rule, "quarantine"),),
             metadata=target.metadata,
         )
         return target, quarantine
 
-    def _add_mandatory(self, properties: Mapping[str, str]) -> dict[str, str]:
-        return {**properties, **self.settings.mandatory_table_properties}
+    def compile(
+        self, name: TableName, layout: table_models.TableLayout, location: SourceLocation
+    ) -> flows.Target:
+        """Compile a table without its settings for change events and its expectations."""
+        has_metadata = "disableOperationalMetadata" not in layout.config_flags
+        # Staging tables have no settings that are only for readers.
+        for_readers = layout.model_dump(include={"comment", "spark_conf", "row_filter"})
+        return replace(
+            self._compile_layout(name, layout, location),
+            schema_file=find_schema_file(layout.schema_path, location.at("schemaPath")),
+            metadata=self.metadata if has_metadata else (),
+            **for_readers,
+        )
 
+    def _compile_layout(
+        self, name: TableName, layout: table_models.StorageLayout, location: SourceLocation
+    ) -> flows.Target:
+        return flows.Target(
+            name,
+            partition_columns=layout.partition_columns,
+            cluster_columns=layout.cluster_columns,
+            cluster_auto=layout.cluster_auto,
+            properties={**layout.properties, **self.mandatory},
+            path=layout.folder,
+            location=str(location),
+        )
 
-def _compile_cdc(settings: table_models.CdcSettingsEntry) -> flows.CdcSettings:
-    return flows.CdcSettings(
-        tuple(settings.keys),
-        settings.sequence_by,
-        1 if settings.scd_type == "1" else 2,
-        _drop_blank(settings.where),
-        _drop_blank(settings.apply_as_deletes),
-        _drop_blank(settings.apply_as_truncates),
-        settings.ignore_null_updates,
-        tuple(settings.column_list),
-        tuple(settings.except_column_list),
-        tuple(settings.track_history_column_list),
-        tuple(settings.track_history_except_column_list),
-    )
+    def add_cdc(
+        self, target: flows.Target, model: table_models.CdcTable, location: SourceLocation
+    ) -> flows.Target:
+        """Return a table with its settings for change events or snapshots."""
+        cdc, snapshots = model.cdc_settings, model.cdc_snapshot_settings
+        if snapshots is None:
+            return replace(target, cdc=flows.CdcSettings(**cdc.model_dump()) if cdc is not None else None)
+        if target.metadata:
+            location.at("configFlags").report(Finding("SPEC_SNAPSHOTS_WITH_METADATA"))
+        return replace(target, snapshots=_compile_snapshots(snapshots, location.at("cdcSnapshotSettings")))
 
-
-def _drop_blank(condition: str | None) -> str | None:
-    return condition if condition is not None and condition.strip() else None
+    def _read_expectations(self, spec: ParsedSpec) -> tuple[flows.Expectation, ...]:
+        """Read the expectations of a spec from its file, or from all files in its folder."""
+        path = spec.model.data_quality_expectations_path
+        if not spec.model.data_quality_expectations_enabled or path is None:
+            return ()
+        place = spec.location.at("dataQualityExpectationsPath")
+        found = find_referenced_file(path, "expectations", place, allow_folder=True)
+        if found is None:
+            return ()
+        expectations: dict[str, flows.Expectation] = {}
+        for file in self.folder.list_files(found) if found.is_dir() else [found]:
+            location = self.folder.location(file)
+            for key, entries in self.substitutions.read_model(ExpectationsFile, location) or ():
+                for position, entry in enumerate(entries):
+                    if not entry.enabled:
+                        continue
+                    if entry.name in expectations:
+                        taken = Finding("SPEC_EXPECTATION_NAME_TAKEN", name=entry.name)
+                        location.at(key, position, "name").report(taken)
+                    expectations[entry.name] = flows.Expectation(entry.name, entry.constraint, _ACTIONS[key])
+        return tuple(expectations.values())
 
 
 def _compile_snapshots(
     settings: table_models.CdcSnapshotSettings, location: SourceLocation
 ) -> flows.SnapshotCdc | None:
-    """Compile settings for snapshots; the flow compiler adds the view of periodic snapshots."""
+    """Compile settings for snapshots; the spec compiler adds the view of periodic snapshots."""
     source: str | flows.SnapshotFiles | flows.SnapshotTable | None = ""
     if settings.snapshot_type == "historical":
         source = _compile_snapshot_source(settings, location.at("source"))
     if source is None:
         return None
-    return flows.SnapshotCdc(
-        tuple(settings.keys),
-        1 if settings.scd_type == "1" else 2,
-        source,
-        tuple(settings.track_history_column_list),
-        tuple(settings.track_history_except_column_list),
-        str(location),
-    )
+    shared = settings.model_dump(include=set(table_models.ScdSettings.model_fields))
+    return flows.SnapshotCdc(source=source, location=str(location), **shared)
 
 
 def _compile_snapshot_source(
@@ -273,29 +287,10 @@ def _compile_snapshot_source(
     if settings.source_type == "table":
         table = validate(table_models.SnapshotTableEntry, data, location)
         name = parse_table_name(None, table.table, location.at("table")) if table else None
-        if table is None or name is None:
-            return None
-        return flows.SnapshotTable(
-            name,
-            table.version_column,
-            table.version_type,
-            table.starting_version,
-            tuple(table.select_exp),
-            table.deduplicate_mode,
-        )
+        return flows.SnapshotTable(**{**table.model_dump(), "table": name}) if table and name else None
     files = validate(table_models.SnapshotFilesEntry, data, location)
     if files is None:
         return None
-    return flows.SnapshotFiles(
-        files.format,
-        to_path(files.path),
-        files.version_type,
-        files.reader_options,
-        files.starting_version,
-        files.datetime_format,
-        _drop_blank(files.filter),
-        tuple(files.select_exp),
-        find_schema_file(files.schema_path, location.at("schemaPath")),
-        files.recursive_file_lookup,
-        files.deduplicate_mode,
-    )
+    schema_file = find_schema_file(files.schema_path, location.at("schemaPath"))
+    shared = files.model_dump(exclude={"schema_path", "micro_second_mask_length"})
+    return flows.SnapshotFiles(schema_file=schema_file, **shared)

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from tableferry.errors import Finding
 from tableferry.pipelines.model import flows
-from tableferry.pipelines.specs.parsed_specs import ParsedSpec
-from tableferry.pipelines.specs.project_files import SourceLocation
-from tableferry.pipelines.specs.spec_models import GlobalSettings, TableMigrationDetails
-from tableferry.pipelines.specs.validation import parse_table_name
+from tableferry.pipelines.specs.spec_models import TableMigrationDetails
+from tableferry.pipelines.specs.validation import SourceLocation, parse_table_name
 from tableferry.spark.tables import TableName
 
 _VALIDITY = ("__START_AT", "__END_AT")
@@ -18,47 +16,43 @@ _KAFKA_STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimes
 
 
 def compile_migration(
-    spec: ParsedSpec, views: Mapping[str, flows.View], target: flows.Target, settings: GlobalSettings
+    spec: SourceLocation,
+    details: TableMigrationDetails | None,
+    views: Mapping[str, flows.View],
+    target: flows.Target,
 ) -> flows.Migration | None:
     """Return the enabled migration of a spec; report settings that prevent it."""
-    details = spec.model.table_migration_details
     if details is None:
         return None
-    location = spec.location.at("tableMigrationDetails")
+    location = spec.at("tableMigrationDetails")
     source = details.source_details
     table = parse_table_name(source.database, source.table, location.at("sourceDetails", "table"))
     if table is None or not details.enabled:
         return None
-    if settings.is_complete and settings.table_migration_state_volume_path is None:
-        location.report(Finding("SPEC_STATE_PATH_MISSING"))
-    if details.auto_starting_versions_enabled:
+    if details.auto_starting_versions:
         _report_missing_starts(views, details, location)
-    _report_missing_validity_columns(source.select_exp, target, location)
+    if target.cdc and target.cdc.scd_type == 2:
+        _report_missing_validity_columns(source.select, location)
     keys = {key.lower().strip("`") for key in target.cdc.keys} if target.cdc else set()
-    if excluded := [name for name in details.compare_except if name.lower() in keys]:
+    if excluded := [name for name in details.uncompared_columns if name.lower() in keys]:
         location.at("compareExcept").report(Finding("SPEC_KEYS_NOT_COMPARED", columns=", ".join(excluded)))
-    if details.mode == "takeOver":
-        for place, finding in _find_take_over_conflicts(spec.location, details, table, target):
+    takes_over = details.mode == "takeOver"
+    if takes_over:
+        for place, finding in _find_take_over_conflicts(spec, details, table, target):
             place.report(finding)
-    hand_over = details.hand_over
+    hand_over, is_auto = details.hand_over, details.hand_over == "auto"
     if hand_over == "auto":
         hand_over = "checkpoint" if source.checkpoints else "version"
     return flows.Migration(
         table,
-        details.catalog_type,
-        details.auto_starting_versions_enabled,
-        tuple(source.select_exp),
-        tuple(source.where_clause),
-        tuple(source.except_columns),
-        details.leave_out_not_representable,
-        details.pinned_clone,
-        details.mode == "takeOver",
-        hand_over,
-        details.hand_over != hand_over == "checkpoint" and details.mode == "copy",
-        details.hand_over != hand_over == "version" and details.auto_starting_versions_enabled,
-        source.checkpoints if hand_over == "checkpoint" else (),
-        tuple(details.compare_except),
-        str(location),
+        take_over=takes_over,
+        hand_over=hand_over,
+        content_fallback=is_auto and hand_over == "checkpoint" and not takes_over,
+        content_first=is_auto and hand_over == "version" and details.auto_starting_versions,
+        checkpoints=source.checkpoints if hand_over == "checkpoint" else (),
+        location=str(location),
+        **details.model_dump(exclude={"enabled", "mode", "hand_over", "source_details"}),
+        **source.model_dump(include={"select", "where", "except_columns"}),
     )
 
 
@@ -71,7 +65,7 @@ def _find_take_over_conflicts(
         yield place.at("table"), Finding("SPEC_TAKE_OVER_OF_OTHER_TABLE", table=table, target=target.name)
     if not source.checkpoints or details.hand_over not in ("auto", "checkpoint"):
         yield place.at("checkpointLocation"), Finding("SPEC_TAKE_OVER_WITHOUT_CHECKPOINT")
-    if source.select_exp or source.where_clause or source.except_columns:
+    if source.select or source.where or source.except_columns:
         yield place, Finding("SPEC_TAKE_OVER_MAPS_ROWS")
     if target.cdc is not None:
         yield spec.at("cdcSettings"), Finding("SPEC_TAKE_OVER_OF_CDC_TARGET")
@@ -105,19 +99,16 @@ def _find_missing_start(source: flows.ReaderSource) -> str | None:
     return "modifiedAfter"
 
 
-def _report_missing_validity_columns(
-    select: list[str], target: flows.Target, location: SourceLocation
-) -> None:
+def _report_missing_validity_columns(select: tuple[str, ...], location: SourceLocation) -> None:
     """Report select expressions that don't return the validity columns of an SCD type 2 target."""
-    missing = _find_missing_validity(select) if target.cdc and target.cdc.scd_type == 2 else []
-    if missing:
+    if missing := _find_missing_validity(select):
         example = f"EFFECTIVE_{'FROM' if missing[0] == '__START_AT' else 'TO'} AS {missing[0]}"
         columns = " and ".join(missing)
         unmapped = Finding("SPEC_VALIDITY_COLUMNS_MISSING", columns=columns, example=example)
         location.at("sourceDetails", "selectExp").report(unmapped)
 
 
-def _find_missing_validity(select: list[str]) -> list[str]:
+def _find_missing_validity(select: tuple[str, ...]) -> list[str]:
     """List the validity columns that select expressions don't return; if they can't be parsed, none."""
     if not select or all(any(_has_name(column, written) for written in select) for column in _VALIDITY):
         return []

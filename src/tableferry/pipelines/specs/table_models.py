@@ -10,17 +10,19 @@ from tableferry.errors import Finding
 from tableferry.pipelines.specs.validation import (
     MISSING,
     CamelModel,
-    CheckedModel,
+    Condition,
     Conflicts,
+    Folder,
     Name,
+    Names,
+    SnakeModel,
     Text,
-    excluded_by,
-    find_non_folders,
-    to_path,
+    converted_from,
 )
 
 ScdTypeEntry = Annotated[
-    Literal["1", "2"],
+    Literal[1, 2],
+    converted_from(Literal["1", "2"], int),
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
     WithJsonSchema({"enum": ["1", "2", 1, 2]}),
 ]
@@ -33,28 +35,23 @@ QuarantineMode = Annotated[
 ]
 
 
-class ScdSettings(CheckedModel):
+class ScdSettings(SnakeModel):
     """Settings that AUTO CDC and AUTO CDC FROM SNAPSHOT share."""
 
-    keys: list[Name] = Field(min_length=1, description="Columns that identify a row.")
+    keys: Names = Field(min_length=1, description="Columns that identify a row.")
     scd_type: ScdTypeEntry = Field(description="1 keeps the newest row of a key, 2 keeps its history.")
-    track_history_column_list: list[Name] = Field(
-        [], description="Only changes of these columns start a new interval."
+    track_history_column_list: Names = Field(
+        (), description="Only changes of these columns start a new interval."
     )
-    track_history_except_column_list: list[Name] = Field(
-        [], description="Changes of these columns don't start a new interval."
+    track_history_except_column_list: Names = Field(
+        (), description="Changes of these columns don't start a new interval."
     )
 
     def _find_conflicts(self) -> Conflicts:
-        history = [
-            key
-            for key in ("track_history_column_list", "track_history_except_column_list")
-            if getattr(self, key)
-        ]
-        if len(history) == 2:
-            yield history[1], excluded_by(history[0])
-        if self.scd_type == "1":
-            for key in history:
+        history = ("track_history_column_list", "track_history_except_column_list")
+        yield from self._find_exclusion(*history)
+        for key in history:
+            if self.scd_type == 1 and getattr(self, key):
                 yield key, Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=2)
 
 
@@ -62,19 +59,18 @@ class CdcSettingsEntry(ScdSettings):
     """How change events become rows: the settings of AUTO CDC."""
 
     sequence_by: Name = Field(description="SQL expression that orders the events of a key.")
-    where: str | None = Field(None, description="SQL condition on the events.")
-    apply_as_deletes: str | None = Field(None, description="SQL condition that makes an event a delete.")
-    apply_as_truncates: str | None = Field(None, description="SQL condition that makes it a truncate.")
+    where: Condition = Field(None, description="SQL condition on the events.")
+    apply_as_deletes: Condition = Field(None, description="SQL condition that makes an event a delete.")
+    apply_as_truncates: Condition = Field(None, description="SQL condition that makes it a truncate.")
     ignore_null_updates: bool = Field(False, description="A NULL in an update keeps the older value.")
-    column_list: list[Name] = Field([], description="The columns that the target keeps.")
-    except_column_list: list[Name] = Field([], description="The columns that the target leaves out.")
+    column_list: Names = Field((), description="The columns that the target keeps.")
+    except_column_list: Names = Field((), description="The columns that the target leaves out.")
 
     def _find_conflicts(self) -> Conflicts:
-        if self.column_list and self.except_column_list:
-            yield "except_column_list", excluded_by("column_list")
-        if self.scd_type == "2" and (self.apply_as_truncates or "").strip():
-            yield "apply_as_truncates", Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=1)
         yield from super()._find_conflicts()
+        yield from self._find_exclusion("column_list", "except_column_list")
+        if self.scd_type == 2 and self.apply_as_truncates:
+            yield "apply_as_truncates", Finding("SPEC_KEY_NEEDS_SCD_TYPE", scd_type=1)
 
 
 class CdcSnapshotSettings(ScdSettings):
@@ -90,35 +86,35 @@ class CdcSnapshotSettings(ScdSettings):
     source: dict[str, Any] | None = Field(None, description="The source of historical snapshots.")
 
     def _find_conflicts(self) -> Conflicts:
+        yield from super()._find_conflicts()
         historical = self.snapshot_type == "historical"
         for key, value in (("sourceType", self.source_type), ("source", self.source)):
-            if historical and value is None:
-                yield key, MISSING
-            if not historical and value is not None:
-                yield key, Finding("SPEC_KEY_NEEDS_HISTORICAL_SNAPSHOTS")
-        yield from super()._find_conflicts()
+            if historical != (value is not None):
+                yield key, MISSING if historical else Finding("SPEC_KEY_NEEDS_HISTORICAL_SNAPSHOTS")
 
 
 class SnapshotSource(CamelModel):
     """A source of historical snapshots."""
 
     starting_version: int | str | None = Field(None, description="The first version that is read.")
-    select_exp: list[Name] = Field([], description="SQL expressions; without any, every column.")
-    deduplicate_mode: Literal["off", "full_row", "keys_only"] = Field(
-        "off", description="Which repeated rows are left out."
+    select: Names = Field((), alias="selectExp", description="SQL expressions; without any, every column.")
+    deduplicate: Literal["off", "full_row", "keys_only"] = Field(
+        "off", alias="deduplicateMode", description="Which repeated rows are left out."
     )
 
 
-class SnapshotFilesEntry(SnapshotSource, CheckedModel):
+class SnapshotFilesEntry(SnapshotSource):
     """Snapshots in files whose paths contain the version."""
 
     format: Name = Field(description="Spark's name of the reader, such as csv or parquet.")
-    path: Name = Field(
+    path: Folder = Field(
         description="Path of the files with {version} (and {fragment}) in it, or a regular expression "
         "with groups (?P<version_…>…)."
     )
-    reader_options: dict[str, Text] = Field({}, description="Options of the reader.")
-    filter: str | None = Field(None, description="SQL condition on the rows; {version} is the version.")
+    options: dict[str, Text] = Field({}, alias="readerOptions", description="Options of the reader.")
+    where: Condition = Field(
+        None, alias="filter", description="SQL condition on the rows; {version} is the version."
+    )
     version_type: Literal["integer", "timestamp"] = Field(description="Type of the version.")
     datetime_format: Name | None = Field(
         None, description="Python's format of a timestamp, such as %Y_%m_%d."
@@ -127,23 +123,21 @@ class SnapshotFilesEntry(SnapshotSource, CheckedModel):
         None, description="Has no effect: all digits of a version are read."
     )
     schema_path: Name | None = Field(None, description="A .json or .ddl file, relative to schemas/.")
-    recursive_file_lookup: bool = Field(False, description="Also read files in subfolders.")
+    recursive: bool = Field(False, alias="recursiveFileLookup", description="Also read files in subfolders.")
 
     def _find_conflicts(self) -> Conflicts:
         timestamps = self.version_type == "timestamp"
         if "{version}" not in self.path and "(?P<version_" not in self.path:
             yield "path", Finding("SPEC_SNAPSHOT_PATH_WITHOUT_VERSION", mark="{version}")
-        yield from find_non_folders("path", to_path(self.path))
-        if timestamps and self.datetime_format is None:
-            yield "datetimeFormat", Finding("SPEC_DATETIME_FORMAT_MISSING")
-        if not timestamps and self.datetime_format is not None:
-            yield "datetimeFormat", Finding("SPEC_DATETIME_FORMAT_UNUSED")
+        if timestamps != (self.datetime_format is not None):
+            yield (
+                "datetimeFormat",
+                Finding("SPEC_DATETIME_FORMAT_MISSING" if timestamps else "SPEC_DATETIME_FORMAT_UNUSED"),
+            )
         if self.starting_version is not None and timestamps != isinstance(self.starting_version, str):
             expected = "text" if timestamps else "a whole number"
-            yield (
-                "startingVersion",
-                Finding("SPEC_STARTING_VERSION_TYPE", expected=expected, type=self.version_type),
-            )
+            finding = Finding("SPEC_STARTING_VERSION_TYPE", expected=expected, type=self.version_type)
+            yield "startingVersion", finding
 
 
 class SnapshotTableEntry(SnapshotSource):
@@ -154,19 +148,28 @@ class SnapshotTableEntry(SnapshotSource):
     version_type: Literal["date", "timestamp", "integer", "long"] = Field(description="Its type.")
 
 
-class StorageLayout(CamelModel, CheckedModel):
+class StorageLayout(CamelModel):
     """Name, properties and layout that all kinds of tables have."""
 
     database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
-    table_properties: dict[str, Text] = Field({}, description="Delta table properties.")
+    properties: dict[str, Text] = Field({}, alias="tableProperties", description="Delta table properties.")
     path: Name | None = Field(None, description="Folder of an external table's data.")
-    partition_columns: list[Name] = Field([], description="Columns of the partitioning.")
-    cluster_by_columns: list[Name] = Field([], description="Columns of the liquid clustering.")
-    cluster_by_auto: bool = Field(False, description="Let Databricks choose the clustering.")
+    partition_columns: Names = Field((), description="Columns of the partitioning.")
+    cluster_columns: Names = Field(
+        (), alias="clusterByColumns", description="Columns of the liquid clustering."
+    )
+    cluster_auto: bool = Field(
+        False, alias="clusterByAuto", description="Let Databricks choose the clustering."
+    )
 
     def _find_conflicts(self) -> Conflicts:
-        if self.partition_columns and self.cluster_by_columns:
-            yield "clusterByColumns", excluded_by("partitionColumns")
+        yield from super()._find_conflicts()
+        yield from self._find_exclusion("partition_columns", "cluster_columns")
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of an external table's data, or None."""
+        return self.path
 
 
 class QuarantineTarget(StorageLayout):
@@ -202,8 +205,12 @@ class TargetDetails(OutputTable):
 
     def _find_conflicts(self) -> Conflicts:
         yield from super()._find_conflicts()
-        if self.path is not None and self.table_path is not None:
-            yield "tablePath", excluded_by("path")
+        yield from self._find_exclusion("path", "table_path")
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of an external table's data, in either spelling."""
+        return self.path or self.table_path
 
 
 class MaterializedViewTable(OutputTable):
@@ -212,15 +219,15 @@ class MaterializedViewTable(OutputTable):
     private: bool = Field(False, description="The view is visible only in the pipeline.")
 
 
-class CdcTable(CamelModel, CheckedModel):
+class CdcTable(CamelModel):
     """A table into which change events or snapshots can be merged."""
 
     cdc_settings: CdcSettingsEntry | None = Field(None, description="How change events become rows.")
     cdc_snapshot_settings: CdcSnapshotSettings | None = Field(None, description="How snapshots become rows.")
 
     def _find_conflicts(self) -> Conflicts:
-        if self.cdc_settings is not None and self.cdc_snapshot_settings is not None:
-            yield "cdcSnapshotSettings", excluded_by("cdcSettings")
+        yield from super()._find_conflicts()
+        yield from self._find_exclusion("cdc_settings", "cdc_snapshot_settings")
 
 
 class StagingTable(TableLayout, CdcTable):
@@ -228,12 +235,8 @@ class StagingTable(TableLayout, CdcTable):
 
     type: Literal["ST"] = Field(description="A streaming table.")
 
-    def _find_conflicts(self) -> Conflicts:
-        yield from TableLayout._find_conflicts(self)
-        yield from CdcTable._find_conflicts(self)
 
-
-class DataQualitySettings(CamelModel, CheckedModel):
+class DataQualitySettings(CamelModel):
     """Expectations of a table, and the quarantine of rows that violate one."""
 
     data_quality_expectations_enabled: bool = Field(False, description="Apply the expectations.")
@@ -249,6 +252,7 @@ class DataQualitySettings(CamelModel, CheckedModel):
     quarantine_target_details: QuarantineTarget | None = Field(None, description="That table.")
 
     def _find_conflicts(self) -> Conflicts:
+        yield from super()._find_conflicts()
         enabled = self.data_quality_expectations_enabled
         if enabled and self.data_quality_expectations_path is None:
             yield "dataQualityExpectationsEnabled", Finding("SPEC_EXPECTATIONS_WITHOUT_PATH")

@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tableferry.errors import Finding
-from tableferry.pipelines.specs.project_files import (
-    SUFFIXES,
-    ProjectFolder,
-    SourceLocation,
-    describe_value,
-    read_mapping,
-)
-from tableferry.pipelines.specs.spec_models import TemplateSpec
-from tableferry.pipelines.specs.validation import CamelModel, Name, validate
+from tableferry.pipelines.specs.project_files import SUFFIXES, ProjectFolder, read_model
+from tableferry.pipelines.specs.validation import CamelModel, Name, SourceLocation, describe_value, validate
 
 _PLACEHOLDER = re.compile(r"\$\{param\.([^}]+)\}")
 _ID = "dataFlowId"
 _TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list, "object": dict}
+
+
+class TemplateSpec(CamelModel):
+    """A main file that names a template, and the parameters of each spec."""
+
+    template: Name = Field(description="Name of a file in templates/, without its suffix.")
+    parameter_sets: Annotated[list[dict[Name, Any]], Field(min_length=1)] = Field(
+        description="The parameters of each spec; dataFlowId is one of them."
+    )
 
 
 class Parameter(CamelModel):
@@ -50,21 +52,21 @@ class TemplateReader:
         self._home = (folder.base or folder.root) / "templates"
         self._templates: dict[Path, TemplateFile | None] = {}
 
-    def expand(self, data: dict[str, Any], location: SourceLocation) -> list[tuple[object, dict[str, Any]]]:
-        """Return the id and the content of each spec; report invalid sets of parameters."""
+    def expand(
+        self, data: dict[str, Any], location: SourceLocation
+    ) -> Iterator[tuple[object, dict[str, Any]]]:
+        """Yield the id and the content of each spec; report invalid sets of parameters."""
         written = validate(TemplateSpec, data, location)
         template = self._find(written.template, location.at("template")) if written else None
         if written is None or template is None:
-            return []
-        specs = []
+            return
         for position, given in enumerate(written.parameter_sets):
             there = location.at("parameterSets", position)
             before = len(there.problems)
             values = _resolve_parameters(template, given, there)
             spec = _fill(template.template, values, there)
             if len(there.problems) == before:
-                specs.append((values.get(_ID), spec))
-        return specs
+                yield values.get(_ID), spec
 
     def _find(self, name: str, location: SourceLocation) -> TemplateFile | None:
         files = [file for suffix in SUFFIXES if (file := self._home / f"{name}{suffix}").is_file()]
@@ -72,11 +74,11 @@ class TemplateReader:
             home = self._folder.location(self._home).file
             location.report(Finding("SPEC_TEMPLATE_MISSING", template=name, folder=home))
             return None
-        if len(files) > 1:
+        file, *others = files
+        if others:
             names = " and ".join(file.name for file in files)
             location.report(Finding("SPEC_TEMPLATE_AMBIGUOUS", template=name, files=names))
             return None
-        (file,) = files
         if file not in self._templates:
             # A broken template is a problem of the first main file that names it.
             location = self._folder.location(file).with_problems(location.problems)
@@ -85,8 +87,7 @@ class TemplateReader:
 
 
 def _read_template(location: SourceLocation) -> TemplateFile | None:
-    data = read_mapping(location)
-    template = validate(TemplateFile, data, location) if data is not None else None
+    template = read_model(TemplateFile, location)
     if template is None:
         return None
     before = len(location.problems)

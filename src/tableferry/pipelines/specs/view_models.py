@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, RootModel
 
@@ -10,17 +10,21 @@ from tableferry.errors import Finding
 from tableferry.pipelines.specs.validation import (
     MISSING,
     CamelModel,
-    CheckedModel,
     Conflicts,
     Name,
+    Names,
+    SourceLocation,
     Text,
-    find_key_conflict,
+    converted_from,
     schema_with_keys,
     schema_with_one_of,
+    validate,
 )
 
+ChangeType = Literal["insert", "update_postimage", "delete"]
 
-class PythonTransform(CamelModel, CheckedModel):
+
+class PythonTransform(CamelModel):
     """A function apply_transform(df, tokens) that changes the rows of the source."""
 
     model_config = ConfigDict(json_schema_extra=schema_with_one_of("functionPath", "module"))
@@ -30,8 +34,7 @@ class PythonTransform(CamelModel, CheckedModel):
     tokens: dict[str, object] = Field({}, description="Passed to the function.")
 
     def _find_conflicts(self) -> Conflicts:
-        module = type(self).model_fields["module"].alias or "module"
-        yield from find_key_conflict(**{"functionPath": self.function_path, module: self.module})
+        yield from self._find_choice("function_path", "module")
 
 
 class PythonDetails(PythonTransform):
@@ -45,11 +48,11 @@ class PythonDetails(PythonTransform):
 class RowSelection(CamelModel):
     """Columns and rows of a source that a view contains."""
 
-    select_exp: list[Name] = Field([], description="SQL expressions; without any, every column.")
-    where_clause: list[Name] = Field([], description="SQL conditions that must all hold.")
+    select: Names = Field((), alias="selectExp", description="SQL expressions; without any, every column.")
+    where: Names = Field((), alias="whereClause", description="SQL conditions that must all hold.")
 
 
-class DeltaDetails(RowSelection, CheckedModel):
+class DeltaDetails(RowSelection):
     """Rows or changes of a Delta table."""
 
     model_config = ConfigDict(
@@ -59,14 +62,16 @@ class DeltaDetails(RowSelection, CheckedModel):
     database: Name | None = Field(None, description="Schema of the table, or catalog.schema.")
     table: Name | None = Field(None, description="Name of the table.")
     table_path: Name | None = Field(None, description="Folder of the table; overrides its name.")
-    cdf_enabled: bool = Field(False, description="Read the change data feed.")
+    change_feed: bool = Field(False, alias="cdfEnabled", description="Read the change data feed.")
     schema_path: Name | None = Field(None, description="A .json or .ddl file, relative to schemas/.")
-    reader_options: dict[str, Text] = Field({}, description="Options of Spark's reader.")
-    cdf_change_type_override: list[Literal["insert", "update_postimage", "delete"]] = Field(
-        ["insert", "update_postimage"], description="The types of changes that are read."
+    options: dict[str, Text] = Field({}, alias="readerOptions", description="Options of Spark's reader.")
+    change_types: Annotated[tuple[str, ...], converted_from(list[ChangeType], tuple)] = Field(
+        ("insert", "update_postimage"),
+        alias="cdfChangeTypeOverride",
+        description="The types of changes that are read.",
     )
     python_transform: PythonTransform | None = None
-    starting_version_from_d_l_t_setup: bool = Field(
+    from_setup: bool = Field(
         False,
         alias="startingVersionFromDLTSetup",
         description="Read the changes since the pipeline of the table last set it up.",
@@ -94,7 +99,7 @@ class JoinStep(CamelModel):
     condition: Name = Field(description="SQL condition with the aliases.")
 
 
-class DeltaJoinDetails(RowSelection, CheckedModel):
+class DeltaJoinDetails(RowSelection):
     """A join of Delta tables, from left to right."""
 
     sources: list[JoinSideEntry] = Field(min_length=2)
@@ -110,7 +115,7 @@ class DeltaJoinDetails(RowSelection, CheckedModel):
                 yield f"sources[{position}].alias", Finding("SPEC_ALIAS_TAKEN")
 
 
-class SqlDetails(CamelModel, CheckedModel):
+class SqlDetails(CamelModel):
     """A SELECT statement."""
 
     model_config = ConfigDict(json_schema_extra=schema_with_one_of("sqlPath", "sqlStatement"))
@@ -119,14 +124,14 @@ class SqlDetails(CamelModel, CheckedModel):
     sql_statement: Name | None = Field(None, description="The SELECT statement.")
 
     def _find_conflicts(self) -> Conflicts:
-        yield from find_key_conflict(sqlPath=self.sql_path, sqlStatement=self.sql_statement)
+        yield from self._find_choice("sql_path", "sql_statement")
 
 
 class FilesDetails(RowSelection):
     """Files that Auto Loader reads."""
 
     path: Name = Field(description="Folder of the files.")
-    reader_options: dict[str, Text] = Field({}, description="Options of the reader.")
+    options: dict[str, Text] = Field({}, alias="readerOptions", description="Options of the reader.")
     schema_path: Name | None = Field(None, description="A .json or .ddl file, relative to schemas/.")
 
 
@@ -139,7 +144,7 @@ class BatchFilesDetails(FilesDetails):
 class KafkaDetails(RowSelection):
     """A Kafka topic."""
 
-    reader_options: dict[str, Text] = Field(description="Options of the Kafka reader.")
+    options: dict[str, Text] = Field(alias="readerOptions", description="Options of the Kafka reader.")
 
 
 class _ViewBase(CamelModel):
@@ -153,7 +158,7 @@ class DeltaView(_ViewBase):
     source_details: DeltaDetails
 
 
-class DeltaJoinView(_ViewBase, CheckedModel):
+class DeltaJoinView(_ViewBase):
     """A view of joined Delta tables."""
 
     source_type: Literal["deltaJoin"]
@@ -223,3 +228,9 @@ ViewEntry = Annotated[
 
 class ViewRoot(RootModel[ViewEntry]):
     """A view that is validated without its spec."""
+
+
+def validate_view(data: dict[str, Any], location: SourceLocation) -> ViewEntry | None:
+    """Return the keys of a view without its spec as a model, or report every error."""
+    root = validate(ViewRoot, data, location)
+    return None if root is None else root.root

@@ -15,7 +15,8 @@ from tableferry import storage
 from tableferry.errors import StateError
 from tableferry.pipelines.model import source_offsets
 from tableferry.pipelines.model.facts import Checkpoint
-from tableferry.pipelines.model.source_offsets import DeltaOffset, KafkaOffset, SourceOffset
+from tableferry.pipelines.model.source_offsets import DeltaOffset, SourceOffset
+from tableferry.pipelines.model.topics import KafkaOffset
 
 DONE = "done"
 """The file that marks a run-once flow as done, in the folder in which other flows have their checkpoint."""
@@ -65,16 +66,15 @@ def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bo
     Raises:
         StateError: The offset file is missing or can't be read.
     """
-    path = folder / "offsets" / str(batch)
+    lines = _read_lines(folder, batch)
     try:
-        # Not splitlines(): JSON strings may contain other characters that end a line in Python.
-        log_version, settings, *lines = (storage.read_text(path) or "").split("\n")
+        log_version, settings, *sources = lines
         json.loads(settings)
-        if not log_version or not lines:
+        if not log_version or not sources:
             raise ValueError("the file has no source")
-        known = [source_offsets.parse_offset(line) for line in lines]
+        known = [source_offsets.parse_offset(line) for line in sources]
     except (ValueError, KeyError) as error:
-        raise StateError("OFFSET_FILE_INCOMPLETE", file=path) from error
+        raise StateError("OFFSET_FILE_INCOMPLETE", file=folder / "offsets" / str(batch)) from error
     return dict(offset for offset in known if offset), None in known
 
 
@@ -126,12 +126,8 @@ def write_start_offset(folder: Path, offset: str) -> None:
 def advance_offsets(folder: Path, batch: int | None, others: Iterable[Path]) -> None:
     """Advance a query to the offsets at which other queries with the same sources stopped; can be repeated.
 
-    The furthest offset of each source counts. As in `write_start_offset`, two batches are written.
-
-    Args:
-        folder: The query's checkpoint.
-        batch: The newest batch whose offsets count; None for the newest batch.
-        others: The checkpoints of the other queries.
+    The furthest offset of each source counts, of this query up to `batch`, or up to its newest batch. The
+    others are the checkpoints of the other queries. As in `write_start_offset`, two batches are written.
 
     Raises:
         StateError: The query's offsets are missing.

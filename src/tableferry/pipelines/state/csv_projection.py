@@ -44,11 +44,11 @@ def start_to_csv(migration_start: MigrationStart) -> str:
         migration_start.certainty,
     )
     rows = [
-        (baseline.table, view, baseline.version, baseline.table_id, baseline.within, *pinned)
+        (baseline.table, view, baseline.version, baseline.table_id, baseline.within)
         for baseline in sorted(migration_start.baselines.values())
         for view in baseline.views or ("",)
     ]
-    return _text(_START_COLUMNS, rows or [("", "", "", "", "", *pinned)])
+    return _text(_START_COLUMNS, rows, pinned)
 
 
 def start_from_csv(pipeline_id: str, target: TableName, text: str) -> MigrationStart:
@@ -83,24 +83,14 @@ def tracking_to_csv(migration_start: MigrationStart, tracking: Tracking) -> str:
     """Return a target's progress as CSV."""
     updated_at = tracking.updated_at.isoformat() if tracking.updated_at else None
     started = ";".join(quote(name, safe=" ") for name in tracking.started)
-    whole = (
-        tracking.copied,
-        tracking.copied_rows,
-        tracking.verified,
-        updated_at,
-        started,
-        tracking.engine,
-    )
+    whole = (tracking.copied, tracking.copied_rows, tracking.verified, updated_at, started, tracking.engine)
     rows = []
     for key, baseline in sorted(migration_start.baselines.items()):
         current = tracking.current.get(key, baseline.version)
         # A flow can start at an offset of Kafka before any record follows it.
         ready = "true" if current > baseline.version or baseline.is_kafka else "false"
-        rows += [
-            (baseline.table, view, baseline.version, current, ready, *whole)
-            for view in baseline.views or ("",)
-        ]
-    return _text(_TRACKING_COLUMNS, rows or [("", "", "", "", "", *whole)])
+        rows += [(baseline.table, view, baseline.version, current, ready) for view in baseline.views or ("",)]
+    return _text(_TRACKING_COLUMNS, rows, whole)
 
 
 def tracking_from_csv(text: str) -> Tracking:
@@ -122,11 +112,13 @@ def tracking_from_csv(text: str) -> Tracking:
     )
 
 
-def _text(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def _text(header: Sequence[str], rows: Sequence[Sequence[object]], whole: Sequence[object]) -> str:
+    """Write rows, each with the fields of the whole target; without rows, one row has only these."""
+    rows = rows or [("",) * 5]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([*row, len(rows)] for row in rows)
+    writer.writerows([*row, *whole, len(rows)] for row in rows)
     return out.getvalue()
 
 

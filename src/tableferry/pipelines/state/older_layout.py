@@ -32,10 +32,6 @@ _T = TypeVar("_T")
 def read(checkpoints: Path, target: TableName) -> TargetState:
     """Return the state of a target without a document, apart from its start and its progress.
 
-    Args:
-        checkpoints: The folder of the target's checkpoints.
-        target: The target, for errors.
-
     Raises:
         StateError: A file is incomplete.
     """

@@ -114,10 +114,8 @@ class StateStore:
     def find_unclaimed_folders(self, known: Mapping[str, TargetState]) -> Mapping[str, tuple[str, ...]]:
         """Return the folders of migrations of other targets than the known ones, by the legacy table's id.
 
-        Such a target was renamed in the spec, or its spec was removed.
-
-        Args:
-            known: The state of the project's targets, by `TableName.key`.
+        Such a target was renamed in the spec, or its spec was removed. The known ones are those of the
+        project, by `TableName.key`.
         """
         folder = self.volume / "initial_versions" / _file_name("pipelineId=", self.pipeline_id)
         known_folders = {_file_name("targetTable=", key) for key in known}
@@ -179,11 +177,8 @@ class StateStore:
     def adopt_renamed(self, target: TableName, folder: str) -> None:
         """Give this target the state of a target that had another name.
 
-        The projections are renamed last: until then, `find_unclaimed_folders` finds the old name.
-
-        Args:
-            target: The target.
-            folder: The name of the folders that contain its state.
+        The projections are renamed last: until then, `find_unclaimed_folders` finds the old name, which is
+        `folder`.
         """
         new = self.target_folder(target)
         storage.move(new.with_name(folder), new)

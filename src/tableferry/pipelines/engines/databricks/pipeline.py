@@ -11,7 +11,6 @@ from tableferry.pipelines.engines.declarative.configuration import Configuration
 from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.planning.pipeline_port import (
-    NO_START_TIMES,
     FlowCheckpoints,
     FlowNames,
     PipelineKind,
@@ -61,7 +60,7 @@ class DatabricksPipeline:
             )
             client.tables.delete(".".join([*filter(None, names[: 3 - len(table.parts)]), *table.parts]))
 
-    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes) -> FlowCheckpoints:
         """Find each flow's newest event that proves a committed batch.
 
         A flow that has completed is done; one that wrote rows in a continuous update has started.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, TableError
-from tableferry.pipelines import specs
 from tableferry.pipelines.engines.declarative import configuration
 from tableferry.pipelines.engines.declarative.plan import PipelinePlan
 from tableferry.pipelines.engines.declarative.plan_builder import PipelinePlanBuilder
@@ -20,6 +19,7 @@ from tableferry.pipelines.model.flows import DeltaSource, JoinSource
 from tableferry.pipelines.model.plan import Plan
 from tableferry.pipelines.planning.pipeline_port import LoadingPipeline
 from tableferry.pipelines.planning.project import open_project
+from tableferry.pipelines.specs.project import load
 from tableferry.spark import catalog
 from tableferry.spark.tables import TableName
 
@@ -44,7 +44,7 @@ def load_plan(runtime: PipelineRuntime, *_: object) -> PipelinePlan:
         raise Refused("BUNDLE_MODULES_TOO_OLD")
     spark, databricks = runtime.spark, runtime.on_databricks
     configured = configuration.read_configuration(lambda key: spark.conf.get(key, None))
-    project = specs.load(configured.project, environment=configured.environment, reserved=configured.tokens)
+    project = load(configured.project, environment=configured.environment, reserved=configured.tokens)
     pipeline = LoadingPipeline("databricks" if databricks else "declarative")
     planned, facts = open_project(project, spark, pipeline=pipeline).decide_plan()
     if planned.refusals:
@@ -81,8 +81,8 @@ def _list_folders(planned: Plan, facts: Facts, spark: SparkSession) -> dict[str,
                     names |= {side.source.table.key: side.source.table for side in sides}
                 case _:
                     pass
-    named = [name for name in names.values() if name.path is None]
-    folders = catalog.parallel_map(
-        lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "", named
+    folders = catalog.parallel_dict(
+        lambda name: catalog.location(spark, name) if catalog.exists(spark, name) else "",
+        {key: name for key, name in names.items() if name.path is None},
     )
-    return {name.key: folder for name, folder in zip(named, folders, strict=True) if folder}
+    return {key: folder for key, folder in folders.items() if folder}

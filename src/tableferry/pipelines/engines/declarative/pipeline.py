@@ -8,7 +8,6 @@ from pathlib import Path
 from tableferry.pipelines.engines.declarative.plan_builder import flow_name
 from tableferry.pipelines.model.facts import Checkpoint
 from tableferry.pipelines.planning.pipeline_port import (
-    NO_START_TIMES,
     FlowCheckpoints,
     FlowNames,
     PipelineKind,
@@ -28,7 +27,7 @@ class SparkPipeline:
     storage: Path
     kind: PipelineKind = "declarative"
 
-    def read_progress(self, flows: FlowNames, starts: StartTimes = NO_START_TIMES) -> FlowCheckpoints:
+    def read_progress(self, flows: FlowNames, starts: StartTimes) -> FlowCheckpoints:
         """Read the newest checkpoint of each flow; a full refresh starts a new one.
 
         The path is ``_checkpoints/<catalog>/<schema>/<table>/<flow>/<number>``.

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tableferry.pipelines.model.flows import (
-    Expectation,
-    MetadataColumn,
     PythonSource,
     ReaderSource,
-    SnapshotCdc,
     Source,
     Start,
+    Target,
     View,
 )
 from tableferry.pipelines.model.steps import PlannedFlow
@@ -63,37 +61,18 @@ class PipelineView:
 
 
 @dataclass(frozen=True)
-class PipelineSnapshots:
-    """A table of the pipeline that AUTO CDC fills from snapshots.
-
-    Attributes:
-        target: The table's name in the pipeline.
-        settings: The AUTO CDC settings.
-        view: The name of the view with the newest snapshot; None for historical snapshots.
-        location: Its place in the spec, for messages.
-    """
-
-    target: str
-    settings: SnapshotCdc
-    view: str | None
-    location: str
-
-
-@dataclass(frozen=True)
 class PipelineMaterializedView:
     """A materialized view of the pipeline.
 
     Attributes:
         table: Its name in the pipeline and its arguments.
         view: The name of the view whose rows it stores.
-        expectations: Data quality rules.
-        metadata: Operational metadata columns.
+        target: Its data quality rules and operational metadata columns.
     """
 
     table: PipelineTable
     view: str
-    expectations: tuple[Expectation, ...]
-    metadata: tuple[MetadataColumn, ...]
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -103,19 +82,21 @@ class PipelinePlan:
     Attributes:
         flows: The flows that run, with the names of flows and views in the pipeline. A flow's name identifies
             its checkpoint.
+        snapshots: The tables that AUTO CDC fills from snapshots: those of a view under its name in the
+            pipeline, or historical ones.
     """
 
     tables: tuple[PipelineTable, ...]
     views: tuple[PipelineView, ...]
     flows: tuple[PlannedFlow, ...]
-    snapshots: tuple[PipelineSnapshots, ...] = ()
+    snapshots: tuple[Target, ...] = ()
     materialized: tuple[PipelineMaterializedView, ...] = ()
 
     @property
     def has_update_id_column(self) -> bool:
         """Whether an operational metadata column contains the id of the update that wrote a row."""
         columns = [column for flow in self.flows for column in flow.metadata]
-        columns += [column for view in self.materialized for column in view.metadata]
+        columns += [column for view in self.materialized for column in view.target.metadata]
         return any(inner.detail == "update_id" for column in columns for inner in (column, *column.fields))
 
 
@@ -129,12 +110,12 @@ def read(spark: SparkSession, view: PipelineView) -> DataFrame:
     """
     inner = View(view.name, "stream", view.source, view.location)
     starts = {view.name: view.starts} if isinstance(view.source, PythonSource | ReaderSource) else {}
-    return views.read_view(
+    reader = views.ViewReader(
         spark,
         {view.name: inner},
-        view.name,
         starts,
         as_batch=not view.streamed,
         folders=view.folders,
         analyze=not view.inside,
     )
+    return reader.read(view.name)

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tableferry.errors import Refused, TableError
+from tableferry.errors import TableError
 from tableferry.pipelines.engines.declarative.plan import (
     PipelineMaterializedView,
     PipelinePlan,
-    PipelineSnapshots,
     PipelineTable,
     PipelineView,
 )
@@ -81,7 +80,7 @@ class PipelinePlanBuilder:
         self._tables: list[PipelineTable] = []
         self._views: dict[str, PipelineView] = {}
         self._flows: list[PlannedFlow] = []
-        self._snapshots: list[PipelineSnapshots] = []
+        self._snapshots: list[Target] = []
         self._materialized: list[PipelineMaterializedView] = []
         for view in project.materialized:
             self._add_materialized_view(view)
@@ -145,25 +144,17 @@ class PipelinePlanBuilder:
         if view.quarantine:
             tables.append((self._build_table(view.quarantine), view.quarantine))
         self._materialized += [
-            PipelineMaterializedView(table, input_view, target.expectations, target.metadata)
-            for table, target in tables
+            PipelineMaterializedView(table, input_view, target) for table, target in tables
         ]
 
     def define_snapshots(self, definition: DefineSnapshots) -> None:
-        """Add a table that AUTO CDC fills from snapshots.
-
-        Raises:
-            Refused: The pipeline is open-source, which lacks the function; `eligibility` skips such a spec.
-        """
+        """Add a table that AUTO CDC fills from snapshots. Only Databricks runs such specs."""
         target, settings = definition.target, definition.target.snapshots
         assert settings is not None
-        if not self._databricks:
-            raise Refused("SNAPSHOT_CDC_ONLY_ON_DATABRICKS", table=target.name)
-        source = settings.source
-        view = self._add_view(definition.owner, source, as_batch=True) if isinstance(source, str) else None
-        self._snapshots.append(
-            PipelineSnapshots(identifier(*target.name.parts), settings, view, settings.location)
-        )
+        if isinstance(settings.source, str):
+            view = self._add_view(definition.owner, settings.source, as_batch=True)
+            target = replace(target, snapshots=replace(settings, source=view))
+        self._snapshots.append(target)
 
     def define_view(self, definition: DefineView) -> None:
         """Store a view until a flow reads it."""
@@ -173,12 +164,8 @@ class PipelinePlanBuilder:
         """Add a flow under its name in the pipeline, and the views that it reads.
 
         Raises:
-            Refused: The pipeline is open-source, which lacks AUTO CDC and run-once flows. `decide` refuses
-                such a plan.
             TableError: The columns that get a prefix are only known when the pipeline runs.
         """
-        if flow.cdc and not self._databricks:
-            raise Refused("AUTO_CDC_NOT_IN_SPARKS_OWN", location=flow.location, table=flow.target)
         name, location = flow_name(flow.name, flow.owner), f"{flow.location}: {flow.name}"
         definition = self._definitions[flow.owner.key, flow.flow.view]
         if isinstance(definition.view.source, HistorySource):
@@ -186,8 +173,6 @@ class PipelinePlanBuilder:
             view = PipelineView(reads, definition.view.source, definition.view.location, flow.streamed)
             self._views[reads] = view
         else:
-            if flow.once and not self._databricks:
-                raise Refused("ONCE_NOT_IN_SPARKS_OWN", location=location)
             reads = self._add_view(flow.owner, flow.flow.view, as_batch=not flow.streamed)
             if flow.flow.column_prefix and not self._databricks and self._views[reads].inside:
                 raise TableError("PREFIX_OF_UNKNOWN_COLUMNS", location=location, view=flow.flow.view)

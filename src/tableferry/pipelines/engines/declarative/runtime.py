@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tableferry.errors import TableError
-from tableferry.pipelines.engines.declarative.plan import (
-    PipelineMaterializedView,
-    PipelinePlan,
-    PipelineSnapshots,
-)
-from tableferry.pipelines.model.flows import CdcSettings, Expectation
+from tableferry.pipelines.engines.declarative.plan import PipelineMaterializedView, PipelinePlan
+from tableferry.pipelines.model.flows import CdcSettings, Expectation, Target
 from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources.metadata_columns import add_metadata_columns
 from tableferry.pipelines.sources.rows import apply_expectations, flag_or_quarantine_rows, prefix_columns
@@ -109,22 +105,24 @@ class PipelineRuntime:
         """Define the flows from snapshots, and the materialized views."""
         if plan.has_update_id_column and hasattr(self._dp, "on_event_hook"):
             self._dp.on_event_hook(self._record_update_id)
-        for snapshots in plan.snapshots:
-            self._define_snapshots(snapshots)
+        for target in plan.snapshots:
+            self._define_snapshots(target)
         for view in plan.materialized:
             self._define_materialized_view(view)
 
-    def _define_snapshots(self, snapshots: PipelineSnapshots) -> None:
+    def _define_snapshots(self, target: Target) -> None:
         """Apply a view's newest snapshot with AUTO CDC, or each historical snapshot in order."""
+        settings = target.snapshots
+        assert settings is not None
         create = self._find_function(
-            "create_auto_cdc_from_snapshot_flow", "apply_changes_from_snapshot", snapshots.location
+            "create_auto_cdc_from_snapshot_flow", "apply_changes_from_snapshot", settings.location
         )
-        settings = snapshots.settings
+        view = settings.source if isinstance(settings.source, str) else None
         _call(
             create,
-            snapshots.location,
-            target=snapshots.target,
-            source=snapshots.view or (lambda latest: next_snapshot(self.spark, settings, latest)),
+            settings.location,
+            target=target.name.plain_sql,
+            source=view or (lambda latest: next_snapshot(self.spark, settings, latest)),
             keys=list(settings.keys),
             stored_as_scd_type=settings.scd_type,
             track_history_column_list=list(settings.track_history_column_list) or None,
@@ -133,15 +131,14 @@ class PipelineRuntime:
 
     def _define_materialized_view(self, view: PipelineMaterializedView) -> None:
         def rows() -> DataFrame:
-            frame = add_metadata_columns(
-                self.spark.read.table(view.view), view.metadata, self._update_details()
-            )
-            return flag_or_quarantine_rows(frame, view.expectations)
+            frame = self.spark.read.table(view.view)
+            frame = add_metadata_columns(frame, view.target.metadata, self._update_details())
+            return flag_or_quarantine_rows(frame, view.target.expectations)
 
         # `dlt` has one function for both kinds of table.
         create = getattr(self._dp, "materialized_view", None) or self._dp.table
         decorate = _call(create, view.table.location, name=view.table.name, **view.table.arguments)
-        decorate(self._apply_rules(view.expectations, rows))
+        decorate(self._apply_rules(view.target.expectations, rows))
 
     def _find_function(self, name: str, older: str, location: str) -> Callable[..., Any]:
         function: Callable[..., Any] | None = getattr(self._dp, name, None) or getattr(self._dp, older, None)

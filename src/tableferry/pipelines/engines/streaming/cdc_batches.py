@@ -29,7 +29,8 @@ from tableferry.errors import SessionError, TableError
 from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
 from tableferry.pipelines.cdc import scd2_history_events
 from tableferry.pipelines.cdc.change_feed import NULL_SEQUENCE_PREFIX, NULL_SEQUENCE_SUFFIX
-from tableferry.pipelines.cdc.fold import ALIVE, EVENT_COLUMNS, EXACT, OPERATION, TRUNCATE, Fold, quote_all
+from tableferry.pipelines.cdc.event_columns import ALIVE, EVENT_COLUMNS, EXACT, OPERATION, TRUNCATE, quote_all
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.pipelines.cdc.key_ranges import LARGE_LOG_BYTES, KeyRanges, LogSize, read_key_ranges
 from tableferry.pipelines.cdc.merges import (
     find_newest_events,

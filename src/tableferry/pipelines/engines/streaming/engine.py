@@ -17,12 +17,7 @@ from tableferry.pipelines.engines.streaming.flow_queries import FlowQueries
 from tableferry.pipelines.engines.streaming.flow_rows import FlowRows
 from tableferry.pipelines.engines.streaming.table_identities import TableIdentities
 from tableferry.pipelines.model.flows import event_log_name
-from tableferry.pipelines.model.steps import (
-    DefineSnapshots,
-    DefineTable,
-    DefineView,
-    PlannedFlow,
-)
+from tableferry.pipelines.model.steps import DefineSnapshots, DefineTable, DefineView, PlannedFlow
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task, task
 from tableferry.spark import session
@@ -39,11 +34,7 @@ class StreamingEngine:
     """Runs the flows that are defined on it, in the order of their definitions."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        store: StateStore,
-        *,
-        before_effect: EffectHook = lambda _: None,
+        self, spark: SparkSession, store: StateStore, *, before_effect: EffectHook = lambda _: None
     ) -> None:
         self._spark, self._before_effect = spark, before_effect
         self._flows: list[PlannedFlow] = []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -24,21 +24,19 @@ from tableferry.pipelines.cdc.key_ranges import LogSize
 from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.engines.streaming import cdc_batches
 from tableferry.pipelines.engines.streaming.flow_errors import is_resumable
-from tableferry.pipelines.engines.streaming.flow_rows import FlowRows
-from tableferry.pipelines.engines.streaming.table_identities import TableIdentities
 from tableferry.pipelines.model.flows import CdcSettings, Expectation, HistorySource
 from tableferry.pipelines.model.steps import PlannedFlow
 from tableferry.pipelines.sources import views
-from tableferry.pipelines.sources.rows import (
-    apply_expectations,
-    count_violations,
-    list_counted_expectations,
-)
+from tableferry.pipelines.sources.rows import apply_expectations, count_violations, list_counted_expectations
 from tableferry.pipelines.state import checkpoints, run_once_flows
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import Task
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.driver import Size, track_jobs
+
+if TYPE_CHECKING:
+    from tableferry.pipelines.engines.streaming.flow_rows import FlowRows
+    from tableferry.pipelines.engines.streaming.table_identities import TableIdentities
 
 _log = logging.getLogger(__name__)
 

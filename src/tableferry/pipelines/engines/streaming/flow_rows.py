@@ -10,15 +10,15 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from tableferry.errors import Finding, TableError, TableferryError, first_line
 from tableferry.pipelines.cdc import change_feed
-from tableferry.pipelines.cdc.fold import END, SEQUENCE, START
+from tableferry.pipelines.cdc.event_columns import END, SEQUENCE, START
 from tableferry.pipelines.cdc.scd2_history_events import build_history_events
-from tableferry.pipelines.engines.streaming.table_identities import require_facts
 from tableferry.pipelines.handover import copied_sequences
 from tableferry.pipelines.model.flows import CdcSettings, HistorySource, Source, Target
 from tableferry.pipelines.model.steps import DefineTable, DefineView, PlannedFlow
-from tableferry.pipelines.sources import column_mismatches, views
+from tableferry.pipelines.sources import copy_findings, views
 from tableferry.pipelines.sources.metadata_columns import add_target_columns, create_run_details
 from tableferry.pipelines.sources.rows import history_rows, read_flow_rows
+from tableferry.spark.catalog import facts
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +57,16 @@ class FlowRows:
         if isinstance(source, HistorySource):
             return history_rows(self._spark, source)
         owned = self.views[flow.owner.key].items()
-        starts: views.Starts = {name: view.starts if flow.streamed else {} for name, view in owned}
-        return read_flow_rows(
+        reader = views.ViewReader(
             self._spark,
             {name: view.view for name, view in owned},
+            {name: view.starts for name, view in owned if flow.streamed},
+            as_batch=not flow.streamed,
+        )
+        return read_flow_rows(
+            reader,
             flow.flow,
             flow.table,
-            starts,
-            as_batch=not flow.streamed,
             details=self._run_details,
             observation=observation,
             without_expectations=without_expectations,
@@ -133,10 +135,9 @@ class FlowRows:
         """Return a finding for each column of the table that can't store all values that a flow appends."""
         target = flow.target
         columns, rows = self._spark.table(target.sql).schema, self.read(flow).schema
-        narrow = column_mismatches.find_narrow_table_columns(rows, columns, flow.flow)
-        can_widen = (
-            narrow and require_facts(self._spark, target).properties.get("delta.enableTypeWidening") == "true"
-        )
+        narrow = copy_findings.find_narrow_table_columns(rows, columns, flow.flow)
+        table = facts(self._spark, target) if narrow else None
+        can_widen = table is not None and table.properties.get("delta.enableTypeWidening") == "true"
         return () if can_widen else narrow
 
     def check_columns(self, flow: PlannedFlow) -> None:

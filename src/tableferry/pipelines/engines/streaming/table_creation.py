@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, LongType, NullType, StringType, Struc
 
 from tableferry.errors import HALF_MADE, TableError
 from tableferry.pipelines.cdc.change_feed import resolve_columns
-from tableferry.pipelines.cdc.fold import END, EVENT_COLUMNS, EXACT, OPERATION, RANK, SEQUENCE, START
+from tableferry.pipelines.cdc.event_columns import END, EVENT_COLUMNS, EXACT, OPERATION, RANK, SEQUENCE, START
 from tableferry.pipelines.cdc.target_columns import COLUMN_MAPPING, create_table_sql
 from tableferry.pipelines.model.flows import Target, event_log_name
 from tableferry.spark.catalog import SPARK_ERRORS, condition, local_folder

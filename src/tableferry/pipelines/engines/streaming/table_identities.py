@@ -5,7 +5,7 @@ The next run compares these records with the tables, and so detects a table that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +15,12 @@ from tableferry.errors import TableError
 from tableferry.formats.delta.commits import commits_after, newest_version
 from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.handover.foreign_writes import list_foreign_commits
-from tableferry.pipelines.model.flows import event_log_name
+from tableferry.pipelines.model.flows import cdc_settings, event_log_name
 from tableferry.pipelines.model.identities import (
     PROPERTY,
     FlowIdentity,
     FlowSettings,
     TableIdentity,
-    cdc_settings,
     parse_identity_property,
 )
 from tableferry.pipelines.model.steps import DefineTable, PlannedFlow
@@ -46,8 +45,7 @@ class TableIdentities:
         if not was_created and name.key in self.store.read_identities(owner, generation):
             return
         self.before_effect(f"recording in the state the identity of {name}")
-        table_id = require_facts(self.spark, name).table_id
-        identity = TableIdentity(table_id, generation, {}, table.history, cdc_settings(table.target.cdc))
+        identity = _build_identity(table, self._require_facts(name), generation, {})
         self.store.record_table_identity(owner, generation, name, identity)
 
     def record_flow(
@@ -58,16 +56,14 @@ class TableIdentities:
         owner, generation = flow.owner, flow.generation
         self.before_effect(f"creating the id of the checkpoint of {flow_name}")
         checkpoint_id = checkpoints.create_query_id(checkpoint)
-        table_facts = require_facts(self.spark, name)
+        table_facts = self._require_facts(name)
         flows: dict[str, FlowIdentity] = {}
         in_state = self.store.read_identities(owner, generation).get(name.key)
         for recorded in (parse_identity_property(table_facts), in_state):
             if recorded and recorded.generation == generation:
                 flows |= recorded.flows
         flows[flow_name] = FlowIdentity(settings.settings, settings.sources, checkpoint_id)
-        identity = TableIdentity(
-            table_facts.table_id, generation, flows, table.history, cdc_settings(table.target.cdc)
-        )
+        identity = _build_identity(table, table_facts, generation, flows)
         text = identity.to_json()
         if table_facts.properties.get(PROPERTY) != text:
             self.before_effect(f"recording on {name} that {flow_name} fills it")
@@ -104,14 +100,19 @@ class TableIdentities:
         newest = commits[0].version if commits else recorded
         return foreign[0].version - 1 if foreign else newest
 
+    def _require_facts(self, table: TableName) -> TableFacts:
+        """Return the facts of a table that the run has created or found.
 
-def require_facts(spark: SparkSession, table: TableName) -> TableFacts:
-    """Return the facts of a table that the run has created or found.
+        Raises:
+            TableError: The table is missing.
+        """
+        table_facts = facts(self.spark, table)
+        if table_facts is None:
+            raise TableError("TABLE_DROPPED_DURING_RUN", table=table)
+        return table_facts
 
-    Raises:
-        TableError: The table is missing.
-    """
-    table_facts = facts(spark, table)
-    if table_facts is None:
-        raise TableError("TABLE_DROPPED_DURING_RUN", table=table)
-    return table_facts
+
+def _build_identity(
+    table: DefineTable, known: TableFacts, generation: int, flows: Mapping[str, FlowIdentity]
+) -> TableIdentity:
+    return TableIdentity(known.table_id, generation, flows, table.history, cdc_settings(table.target.cdc))
