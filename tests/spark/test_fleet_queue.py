@@ -306,12 +306,13 @@ def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statem
     queue.create()
     check_upgraded_queue(spark, schema)
     before, *_ = queue.archived(everything())
-    assert queue.add([NewJob(before.name), NewJob(name("new"))], NOW) == 1
+    assert queue.add([NewJob(before.name)], NOW) == 0
     [back] = queue.unarchive([before.task_id], NOW)
     expected = replace(before, archived_at=None, revision=before.revision + 1, last_updated_time=NOW)
     assert list(queue.jobs(numbered([before.task_id]))) == [back] == [expected]
     mine = queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=100)
-    assert len(mine) == len(old_queue.stored_jobs("jobs")) + 1
+    # One job is claimed by a worker, and one has come back.
+    assert len(mine) == len(old_queue.stored_jobs("jobs"))
     ready = [replace(job, state=State.READY) for job in mine]
     assert len(queue.save_all(ready, NOW, release=True)) == len(mine)
 
