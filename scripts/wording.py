@@ -60,7 +60,8 @@ _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md
 docs/how-to/convert-*.md docs/how-to/databricks.md docs/how-to/erase-a-person.md
 docs/how-to/finish-a-migration.md docs/how-to/hand-over-*.md docs/how-to/logs.md
-docs/how-to/migrate-a-table.md docs/how-to/notifications.md docs/how-to/rebuild-or-go-back.md
+docs/how-to/fleet-status.md docs/how-to/migrate-a-table.md docs/how-to/notifications.md
+docs/how-to/rebuild-or-go-back.md docs/how-to/run-a-fleet.md
 docs/how-to/spark-connect.md
 docs/how-to/take-over-a-table.md docs/how-to/verify.md docs/how-to/write-a-spec.md docs/operations/*.md
 docs/reference/pipeline-state.md docs/start/convert.md docs/start/pipelines.md

@@ -421,7 +421,7 @@ def test_jobs_are_listed_by_state_pattern_owner_and_pause(queue: Path) -> None:
     assert len(names("--running")) == 3
     assert names("--limit", "1") == ["spark_catalog.sales.orders"]
     shown = call("list", "--limit", "1").stdout
-    assert "orders  Undefined  iceberg  A@tea.example  preprocess: look at the table" in shown
+    assert "orders  Undefined  iceberg  A@tea.example  preprocess: check the table" in shown
     assert shown.endswith("1 of 3 jobs\n")
     assert call("list", "--archived").stdout == "The queue is empty.\n"
     assert call("list", "--paused").stdout == "No job matches.\n"
