@@ -33,7 +33,7 @@ from tableferry.fleet.jobs.steps import (
 from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.job_run import JobRun, run_job
-from tableferry.fleet.modes.performer import WrittenSince
+from tableferry.fleet.modes.performer import WrittenDuringBlock
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -131,7 +131,7 @@ class Tables:
                     self.hive.add(self.late)
                     self.late, self._left = None, self.dies_after
                 if self.hive != self.fenced:
-                    raise WrittenSince(f"{table} was written to")
+                    raise WrittenDuringBlock(f"{table} was written to")
         return job
 
     def _demand_ours(self, name: TableName) -> None:

@@ -28,7 +28,7 @@ from tableferry.fleet.jobs.steps import NoteLeftovers
 from tableferry.fleet.late_files.file_record import FILES
 from tableferry.fleet.modes import performer
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
-from tableferry.fleet.modes.reverter import _reverting
+from tableferry.fleet.modes.reverter import _prepare_revert
 from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
@@ -168,14 +168,14 @@ def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
     note: dict[str, Any], condition: str
 ) -> None:
     completed = marked(job(**COMPLETED), NOW)
-    reverting = _reverting(completed, NOW, from_archive=True)
+    reverting = _prepare_revert(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
     for begun in (
         completed.with_record(**note),
         completed.with_record(**note).paused(PauseReason.STEP_FAILED),
     ):
         with conditions.raises(condition):
-            _reverting(begun, NOW, from_archive=True)
+            _prepare_revert(begun, NOW, from_archive=True)
 
 
 def test_what_is_noted_is_read_back() -> None:
@@ -240,7 +240,7 @@ def test_a_job_that_a_worker_has_stays_as_it_is_and_the_others_are_marked(queue:
     [undone] = unmark_to_close(store, [queue.job("lines")], NOW, "ann", nothing)
     assert "[JOB_CHANGED]" in undone.error
     with conditions.raises("JOB_CLAIMED", worker="closer"):
-        _reverting(queue.job("lines"), NOW, from_archive=True)
+        _prepare_revert(queue.job("lines"), NOW, from_archive=True)
 
 
 ENTRY = Entry(Kind.HIVE, False, "file:/w/orders", "Thu Nov 26 01:44:09 UTC 2026", "", "", "", "")

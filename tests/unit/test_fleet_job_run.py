@@ -36,10 +36,10 @@ from tableferry.fleet.jobs.steps import (
 )
 from tableferry.fleet.jobs.transitions import FORWARD, Action
 from tableferry.fleet.modes import job_run, performer
-from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, reported, run_job
-from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, run_and_report, run_job
+from tableferry.fleet.modes.migrator import start_or_resume
 from tableferry.fleet.modes.results import JobReport
-from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.modes.wave_gate import WaveGate
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -77,7 +77,7 @@ def test_a_job_that_goes_wrong_when_another_worker_has_it_is_lost_and_nothing_mo
     def go_wrong(run: JobRun) -> JobReport:
         raise error
 
-    report = reported(JobRun(job, store, warehouse, lambda: LATER, LEASE), go_wrong)
+    report = run_and_report(JobRun(job, store, warehouse, lambda: LATER, LEASE), go_wrong)
     assert (report.outcome, report.job) == ("lost", job)
     assert list(store.jobs(everything())) == [theirs]
 
@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Stor
     def go_wrong(run: JobRun) -> JobReport:
         raise StateError("/lake/orders_sync can't be written")
 
-    report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
+    report = run_and_report(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
     assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
 
 
@@ -108,7 +108,7 @@ def test_failures_before_a_success_are_forgotten(store: Store) -> None:
 
     def outcome(work: Callable[[JobRun], JobReport]) -> str:
         [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
-        report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), work)
+        report = run_and_report(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), work)
         # Nobody copies anything any more, whatever became of it.
         assert report.job.shadow_status is None
         return report.outcome
@@ -121,7 +121,7 @@ def test_failures_before_a_success_are_forgotten(store: Store) -> None:
 
 def test_a_run_that_reaches_another_state_leaves_no_shadow_run_behind() -> None:
     stopped = job(state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED, shadow_status="Shadowing")
-    assert job_run._arrived(stopped, FORWARD[stopped.pair]).shadow_status is None
+    assert job_run._reached(stopped, FORWARD[stopped.pair]).shadow_status is None
 
 
 METASTORE_GONE = TableError("PATTERN_MATCHES_NO_TABLE", pattern="sales.*")
@@ -149,14 +149,14 @@ def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Stor
     def go_wrong(run: JobRun) -> JobReport:
         raise failure
 
-    report = reported(JobRun(job, store, Warehouse(spark, nothing), lambda: NOW, LEASE), go_wrong)
+    report = run_and_report(JobRun(job, store, Warehouse(spark, nothing), lambda: NOW, LEASE), go_wrong)
     assert report.outcome == "paused"
     [paused] = store.jobs(everything())
     # Where it was: resumed, it goes on from there.
     assert (paused.pair, paused.claimed_by) == ((state, desired), None)
     assert paused.pause_reason == (
-        f"STEP_FAILED: {failure.one_line.removesuffix('.')}, 3 times; and the writers of {ORDERS} "
-        f"couldn't be let in ({METASTORE_GONE.one_line})"
+        f"STEP_FAILED: {failure.one_line.removesuffix('.')}, 3 times; and writes to {ORDERS} "
+        f"couldn't be unblocked ({METASTORE_GONE.one_line})"
     )
 
 
@@ -267,15 +267,17 @@ def test_a_job_whose_late_files_cannot_be_known_says_so(
     names = Names.of(job)
     step = CheckLate(names.main, names.hive, job.target_format)
     looked = [False, True]
-    monkeypatch.setattr("tableferry.fleet.modes.performer.check", lambda *given, **how: looked.pop(0))
+    monkeypatch.setattr(
+        "tableferry.fleet.modes.performer.check_late_files", lambda *given, **how: looked.pop(0)
+    )
     run.perform(step)
-    [_, sentence] = run.did
-    assert sentence.startswith(f"files that came late aren't looked for: {names.hive} has no record")
+    [_, sentence] = run.actions
+    assert sentence.startswith(f"late files can't be determined: {names.hive} has no record")
     assert run.job.record.late_files_not_looked_for == sentence
     assert any(sentence in message for message in caplog.messages)
     run.perform(step)
     assert not run.job.record.late_files_not_looked_for
-    assert run.did[2:] == [str(step)]
+    assert run.actions[2:] == [str(step)]
 
 
 def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> None:
@@ -345,7 +347,7 @@ def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store
     [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
     nothing: Any = None
     run = JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE)
-    report = begin_or_go_on(run, Gate(store, lambda: LATER))
+    report = start_or_resume(run, WaveGate(store, lambda: LATER))
     assert (report.outcome, report.job) == ("lost", ready)
     assert list(store.jobs(everything())) == [theirs]
 

@@ -15,8 +15,8 @@ from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files import settlement, suspended_runs
 from tableferry.fleet.late_files.classification import Evidence, Findings, basename, classify, run_of
-from tableferry.fleet.late_files.file_record import Record, RecordedFiles
-from tableferry.fleet.late_files.settlement import _found, _is_accepted
+from tableferry.fleet.late_files.file_record import FileRecord, RecordedFiles
+from tableferry.fleet.late_files.settlement import _acceptance_key, _is_accepted
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
@@ -65,13 +65,13 @@ def test_what_is_settled_is_nobody_s_question_again() -> None:
     changed = file(OLD.path, size=2)
     findings = classified(changed, NEW, known=(OLD,))
     assert findings == Findings(late=(NEW,), replaced=(changed,))
-    assert findings.without({NEW, changed}) == Findings(settled=(NEW, changed))
+    assert findings.without_settled({NEW, changed}) == Findings(settled=(NEW, changed))
     # Written anew since, it's another file.
     again = file(NEW.path, modified=1)
-    assert classified(OLD, again, known=(OLD,)).without({NEW}) == Findings(late=(again,))
+    assert classified(OLD, again, known=(OLD,)).without_settled({NEW}) == Findings(late=(again,))
     gone = classified(known=(OLD,), read=(OLD.path,))
     assert gone == Findings(removed=(OLD,))
-    assert gone.without({OLD}) == Findings()
+    assert gone.without_settled({OLD}) == Findings()
 
 
 def test_a_file_tells_which_shadow_run_wrote_it() -> None:
@@ -146,19 +146,23 @@ def test_files_of_a_job_that_overwrote_a_partition_came_late() -> None:
     findings = classified(young, beside, known=(OLD,), read=(OLD.path,))
     # By their names both may be of a write to the new table that is in progress.
     assert findings.undecided == (young, beside)
-    decided = findings.deciding(lambda _: False)
+    decided = findings.with_overwrites_decided(lambda _: False)
     assert (decided.late, decided.undecided, decided.removed) == ((young,), (beside,), (OLD,))
 
     # Maintenance of the new table removes files that it doesn't read any more.
     cleaned = classified(young, known=(OLD,))
-    assert cleaned.deciding(lambda _: False).undecided == (young,)
+    assert cleaned.with_overwrites_decided(lambda _: False).undecided == (young,)
     # After the repair the new table doesn't read the old file either, and what was accepted is the same.
-    found = _found(decided)
-    repaired = classified(young, beside, known=(OLD,)).deciding(lambda each: _is_accepted(each, found))
+    found = _acceptance_key(decided)
+    repaired = classified(young, beside, known=(OLD,)).with_overwrites_decided(
+        lambda each: _is_accepted(each, found)
+    )
     assert repaired.late == (young,)
     assert _is_accepted(repaired, found)
     more = file("k=1/000007_0")
-    later = classified(young, more, known=(OLD,)).deciding(lambda each: _is_accepted(each, found))
+    later = classified(young, more, known=(OLD,)).with_overwrites_decided(
+        lambda each: _is_accepted(each, found)
+    )
     assert not _is_accepted(later, found)
     assert later.undecided == (young,)
 
@@ -217,19 +221,19 @@ def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
 ) -> None:
     table = HiveTable(NAME, Kind.HIVE, location=ROOT, properties=properties)
     nothing: Any = None
-    record = Record(nothing, FOLDER, ROOT)
+    record = FileRecord(nothing, FOLDER, ROOT)
     recorded = RecordedFiles(frozenset(known), frozenset())
     monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
     monkeypatch.setattr(
         suspended_runs, "listing", lambda warehouse, table, partitions: Listing(READS, (), ())
     )
-    monkeypatch.setattr(Record, "of", lambda warehouse, properties: record)
-    monkeypatch.setattr(Record, "is_there", lambda record: True)
-    monkeypatch.setattr(Record, "files", lambda record: recorded)
-    assert suspended_runs.suspended(nothing, NAME) == suspended_files
+    monkeypatch.setattr(FileRecord, "of", lambda warehouse, properties: record)
+    monkeypatch.setattr(FileRecord, "exists", lambda record: True)
+    monkeypatch.setattr(FileRecord, "files", lambda record: recorded)
+    assert suspended_runs.list_suspended_files(nothing, NAME) == suspended_files
     if suspended_files:
         with conditions.raises("ROWS_READ_TWICE", table=NAME, files=re.compile("89abcdef-0")):
-            suspended_runs.demand_none(nothing, NAME)
+            suspended_runs.require_no_suspended_files(nothing, NAME)
 
 
 @pytest.mark.parametrize("odd", [False, True])
@@ -246,12 +250,12 @@ def test_what_a_suspended_run_added_to_a_directory_of_another_name_is_rewritten(
         locations=lambda some: {partition: locations[partition] for partition in some},
     )
     nothing: Any = None
-    record, name = Record(nothing, "", ROOT, odd), f"{basename('bbbbbbbb')}-0"
+    record, name = FileRecord(nothing, "", ROOT, odd), f"{basename('bbbbbbbb')}-0"
     unfinished = [
         file(f"{directory}/{name}")
         for directory in ("file:/elsewhere/k=9", "k=1", f"{FOLDER}/n7-aaaaaaaa/k=2", "k=2")
     ]
-    in_use = settlement._in_use(copy, record, Marks(None, "", FOLDER), unfinished)
+    in_use = settlement._partitions_of_unfinished_runs(copy, record, Marks(None, "", FOLDER), unfinished)
     assert in_use == ({one, two, three} if odd else {one, two})
 
 
@@ -271,19 +275,19 @@ def test_a_table_that_is_always_being_written_to_is_waited_for_no_longer_than_ne
             else found
         )
 
-    record = SimpleNamespace(is_there=lambda: True, root=ROOT)
-    monkeypatch.setattr(Record, "of", lambda *_: record)
-    monkeypatch.setattr(settlement, "_look", look)
+    record = SimpleNamespace(exists=lambda: True, root=ROOT)
+    monkeypatch.setattr(FileRecord, "of", lambda *_: record)
+    monkeypatch.setattr(settlement, "_classify_files", look)
     monkeypatch.setattr(settlement, "read_target", lambda *_: None)
     slept: list[float] = []
     monkeypatch.setattr(settlement, "sleep", slept.append)
     copy: Any = SimpleNamespace(warehouse=SimpleNamespace(late_files=LateFiles.PAUSE), properties={})
     target: Any = SimpleNamespace(shared=ROOT)
 
-    def settle() -> settlement.Settled:
+    def settle() -> settlement.Settlement:
         name = TableName(("c", "s", "t"))
         marks = Marks(None, "", FOLDER)
-        return settlement.settle(copy, target, name, TargetFormat.DELTA, marks, decide=True)
+        return settlement.settle_late_files(copy, target, name, TargetFormat.DELTA, marks, decide=True)
 
     if committed:
         assert settle().taken == ()
@@ -299,10 +303,10 @@ def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
 ) -> None:
     """No snapshot has the new names yet, and the table takes rows by them alone."""
     taken: list[Any] = []
-    record = SimpleNamespace(is_there=lambda: True, root=ROOT, odd=False)
-    monkeypatch.setattr(Record, "of", lambda *_: record)
-    monkeypatch.setattr(settlement, "_look", lambda *_: Findings(late=(file("000000_0"),)))
-    monkeypatch.setattr(settlement, "take", lambda *given: taken.append(given))
+    record = SimpleNamespace(exists=lambda: True, root=ROOT, odd=False)
+    monkeypatch.setattr(FileRecord, "of", lambda *_: record)
+    monkeypatch.setattr(settlement, "_classify_files", lambda *_: Findings(late=(file("000000_0"),)))
+    monkeypatch.setattr(settlement, "append_late_files", lambda *given: taken.append(given))
     columns = {"id": "int"}
     copy: Any = SimpleNamespace(
         warehouse=SimpleNamespace(late_files=LateFiles.TAKE),
@@ -318,17 +322,17 @@ def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
     marks = Marks(None, "", FOLDER)
     if renamed:
         with conditions.raises("LATE_FILES_NOT_TAKEABLE", table=NAME):
-            settlement.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
+            settlement.settle_late_files(copy, target, NAME, TargetFormat.ICEBERG, marks)
     else:
-        settlement.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)
+        settlement.settle_late_files(copy, target, NAME, TargetFormat.ICEBERG, marks)
     assert len(taken) == (not renamed)
 
 
 def test_a_person_is_asked_once_about_a_file_that_is_gone() -> None:
     added: list[tuple[set[ListedFile], bool]] = []
     record: Any = SimpleNamespace(add=lambda files, settled=False: added.append((set(files), settled)))
-    settlement.Settled(taken=(NEW,), asked=(NEW, OLD), record=record).finish()
+    settlement.Settlement(taken=(NEW,), reported=(NEW, OLD), record=record).finish()
     assert added == [({NEW}, False), ({OLD}, True)]
     added.clear()
-    settlement.Settled(taken=(NEW,), asked=(NEW,), record=record).finish()
+    settlement.Settlement(taken=(NEW,), reported=(NEW,), record=record).finish()
     assert added == [({NEW}, False)]

@@ -16,7 +16,7 @@ from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.modes import reverter as mode
 from tableferry.fleet.modes.results import JobReport, ModeReport
-from tableferry.fleet.modes.reverter import _reverting, revert
+from tableferry.fleet.modes.reverter import _prepare_revert, revert
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.operations.selection import select_jobs
 from tableferry.fleet.queue.selections import everything, finished, named, numbered
@@ -43,7 +43,7 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
         desired_state=desired,
     )
     paused = job.with_record(failures=2, last_error="x").paused(PauseReason.STEP_FAILED, "3 times")
-    assert _reverting(paused, NOW, from_archive=False) == job
+    assert _prepare_revert(paused, NOW, from_archive=False) == job
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_table_with_nothing_to_revert_is_named_with_what_to_do(
         migration_paused=paused,
     )
     with conditions.raises(condition, table="spark_catalog.sales.orders"):
-        _reverting(job, NOW, from_archive=False)
+        _prepare_revert(job, NOW, from_archive=False)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_a_dry_run_plans_what_is_named_and_what_is_being_reverted(
         return JobReport(job, "planned", (str(job.desired_state),))
 
     def named_in(report: ModeReport) -> list[tuple[str, tuple[str, ...]]]:
-        return [(job.job.tbl_name, job.did) for job in report.jobs]
+        return [(job.job.tbl_name, job.actions) for job in report.jobs]
 
     monkeypatch.setattr(mode, "dry_run_report", planned)
     dry = replace(worker(store), dry_run=True)
@@ -154,7 +154,7 @@ def test_a_dry_run_plans_what_is_named_and_what_is_being_reverted(
 def test_a_table_whose_probation_is_over_and_that_waits_for_its_wave_is_reverted(store: Store) -> None:
     fleet = fleets.Fleet(store)
     fleet.change("other", LATER, desired_state=State.HIVE_DROPPED)
-    reverting = _reverting(fleet.job("other"), LATER, from_archive=False)
+    reverting = _prepare_revert(fleet.job("other"), LATER, from_archive=False)
     assert reverting.pair == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
 
 

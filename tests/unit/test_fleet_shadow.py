@@ -14,19 +14,19 @@ from pyspark.sql.types import ByteType, StringType, StructField, StructType
 from tests import conditions
 
 from tableferry.fleet.hive_copy.changes import (
-    Added,
+    AddedRows,
     Changes,
     Columns,
     Plan,
-    decide,
-    demand_partition_values,
+    check_partition_values,
     plan_columns,
+    plan_updates,
 )
 from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.iceberg_changes import IcebergTarget
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata
 from tableferry.fleet.hive_copy.table import HiveCopy
-from tableferry.fleet.shadow_runs.unused_directories import unused
+from tableferry.fleet.shadow_runs.unused_directories import find_unused_directories
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.fleet.warehouse.partition_conditions import chunks, spec, where
 from tableferry.fleet.warehouse.partitions import Partition, canonical, parse, parsed, spell
@@ -56,18 +56,18 @@ SHARED = "file:/w/t"
 class TestDecide:
     def plan(self, changes: Changes, locations: dict[Partition, str], **options: Any) -> Plan:
         given = {"shared": None, "exact": frozenset(), "interrupted": False} | options
-        return decide(changes, locations, **given)
+        return plan_updates(changes, locations, **given)
 
     def test_rows_are_inserted_where_a_partition_is_there(self) -> None:
-        plan = self.plan(Changes({A: Added(), B: Added()}, frozenset((C,))), {A: "x"})
+        plan = self.plan(Changes({A: AddedRows(), B: AddedRows()}, frozenset((C,))), {A: "x"})
         assert plan == Plan(append=(A,), rewrite=(C, B))
 
     def test_after_an_interrupted_run_nothing_is_inserted(self) -> None:
-        plan = self.plan(Changes({A: Added()}), {A: "x"}, interrupted=True)
+        plan = self.plan(Changes({A: AddedRows()}), {A: "x"}, interrupted=True)
         assert plan == Plan(rewrite=(A,))
 
     def test_a_directory_that_both_read_is_shared_if_it_is_exact(self) -> None:
-        added = {values: Added(f"{SHARED}/day={values[0]}") for values in (A, B, C)}
+        added = {values: AddedRows(f"{SHARED}/day={values[0]}") for values in (A, B, C)}
         locations = {A: "file:///w/t/day=a", C: "file:/w/t_sync/day=c"}
         plan = self.plan(Changes(added), locations, shared=SHARED, exact={A, B, C})
         assert plan == Plan(in_place=(A,), share={B: f"{SHARED}/day=b"}, append=(C,))
@@ -76,7 +76,7 @@ class TestDecide:
         assert plan == Plan(append=(C,), rewrite=(A, B))
 
     def test_nothing_is_inserted_into_the_targets_directory(self) -> None:
-        plan = self.plan(Changes({A: Added()}), {A: f"{SHARED}/day=a"}, shared=SHARED)
+        plan = self.plan(Changes({A: AddedRows()}), {A: f"{SHARED}/day=a"}, shared=SHARED)
         assert plan == Plan(rewrite=(A,))
 
     def test_moved_rows_matter_only_where_the_old_files_are_seen_too(self) -> None:
@@ -137,13 +137,13 @@ class TestColumns:
         name = TableName(("hive_metastore", "s", "t"))
         nowhere = Warehouse(cast("SparkSession", None), cast("Access", None))
         copy = HiveCopy(nowhere, name, {}, StructType(), (), "/w/t", {}, "parquet", frozenset())
-        copy.demand_columns(Columns({"id": "int"}, {"id": "int"}))
+        copy.check_columns(Columns({"id": "int"}, {"id": "int"}))
         with conditions.raises("HIVE_COLUMNS_REPLACED", table=name, columns=("old",), new_columns="`id` int"):
-            copy.demand_columns(Columns({"id": "int"}, {"id": "int"}, ("old",)))
+            copy.check_columns(Columns({"id": "int"}, {"id": "int"}, ("old",)))
         wider = Columns({"id": "int", "n": "smallint"}, {}).widening(["n"], {"id": "int", "N": "int"})
         assert wider
         with conditions.raises("HIVE_COLUMNS_TOO_NARROW", columns=["n"], new_columns="`id` int, `n` int"):
-            copy.demand_columns(wider)
+            copy.check_columns(wider)
 
     @pytest.mark.parametrize("kind", ["variant", "array<time(6)>", "struct<a:interval day to second>"])
     def test_types_that_no_hive_table_has(self, kind: str) -> None:
@@ -161,11 +161,11 @@ class TestColumns:
         # Its SerDe may be told the same.
         told = replace(copy, properties={}, options=frozenset(schema))
         for each in (copy, told):
-            each.demand_columns(Columns({"id": "int"}, {}))
+            each.check_columns(Columns({"id": "int"}, {}))
             with conditions.raises(
                 "AVRO_SCHEMA_OUTDATED", property="avro.schema.url", columns="`id` int, `n` int"
             ):
-                each.demand_columns(Columns({"id": "int", "n": "int"}, {"n": "int"}))
+                each.check_columns(Columns({"id": "int", "n": "int"}, {"n": "int"}))
 
     def test_types_that_hive_lacks(self) -> None:
         column_plan = plan_columns({"id": "int"}, {"id": "int", "at": "array<timestamp_ntz>"}, [], {}, "t")
@@ -237,19 +237,19 @@ class TestPartitions:
         code = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
         day = StructField("day", StringType())
         keys = [day, StructField("n", ByteType()), StructField("code", StringType(), True, code)]
-        demand_partition_values([("long enough", "-128", "abc"), (None, None, None)], keys, "t")
+        check_partition_values([("long enough", "-128", "abc"), (None, None, None)], keys, "t")
         with conditions.raises("PARTITION_VALUE_EMPTY", table="t", column="code"):
-            demand_partition_values([("a", None, "")], keys, "t")
+            check_partition_values([("a", None, "")], keys, "t")
         with conditions.raises(
             "PARTITION_VALUE_NOT_IN_HIVE", value=128, type="tinyint", new_column="`n` INT"
         ):
-            demand_partition_values([("a", "128", None)], keys, "t")
+            check_partition_values([("a", "128", None)], keys, "t")
         with conditions.raises("PARTITION_VALUE_IS_NULL_IN_HIVE", column="day", value=NULL):
-            demand_partition_values([(NULL, "1", None)], keys, "t")
+            check_partition_values([(NULL, "1", None)], keys, "t")
         with conditions.raises(
             "PARTITION_VALUE_NOT_IN_HIVE", value=1234, type="varchar(3)", new_column="`code` STRING"
         ):
-            demand_partition_values([("a", "1", "1234")], keys, "t")
+            check_partition_values([("a", "1", "1234")], keys, "t")
 
     def test_conditions(self) -> None:
         assert where([()], [], {}) == "true"
@@ -268,11 +268,13 @@ class TestUnused:
         root = "file:/w/t_sync/id"
         directories = ("v1", "v1/a", "v1/a/b", "v2", "v2/a", "v2/b", "v3", "v3/x")
         used = ["/w/t_sync/id/v2/a", "file:/w/t/c", "file:///w/t_sync/id/v3"]
-        assert unused(directories, root, used) == (f"{root}/v1", f"{root}/v2/b")
+        assert find_unused_directories(directories, root, used) == (f"{root}/v1", f"{root}/v2/b")
 
     def test_a_store_may_have_several_names(self) -> None:
         used = ["s3a://lake/t", "s3a://lake/t_sync/id/v1/k=1"]
-        assert unused(["v1", "v1/k=1", "v2"], "s3://lake/t_sync/id", used) == ("s3://lake/t_sync/id/v2",)
+        assert find_unused_directories(["v1", "v1/k=1", "v2"], "s3://lake/t_sync/id", used) == (
+            "s3://lake/t_sync/id/v2",
+        )
 
 
 def metadata(**more: Any) -> Metadata:
@@ -359,8 +361,8 @@ class TestMetadata:
         table_metadata = metadata(
             schemas=[{"schema-id": 0, "fields": fields[:1]}, {"schema-id": 1, "fields": fields}]
         )
-        assert table_metadata.filled("0") == ("x",)
-        assert table_metadata.filled("1") == ()
+        assert table_metadata.columns_with_initial_default("0") == ("x",)
+        assert table_metadata.columns_with_initial_default("1") == ()
 
     def test_specs_that_tell_a_files_partition(self) -> None:
         assert metadata().partition_fields(["day"]) == {0: ("d",), 1: ("d",)}
@@ -406,7 +408,7 @@ class TestExpiredSnapshots:
             {"schema-id": number, "fields": fields} for number, fields in enumerate((fields[:1], filled))
         ]
         changes = self.target(schemas=schemas).changes(marks, {"id": "int"}, [])
-        assert "came with a value for the rows before it" in changes.compare_all
+        assert "was added with a value for the rows before it" in changes.compare_all
 
     def test_added_columns_are_nobody_s_question(self) -> None:
         """The snapshot changed nothing, and so nothing is to be copied."""
@@ -442,7 +444,7 @@ def test_added_files_are_those_of_their_partition() -> None:
     frame = Frame()
     spark: Any = SimpleNamespace(sql=lambda _: frame)
     target = DeltaTarget(spark, TableName(("c", "s", "t")), "id", "7", SHARED, ("k",), mapped=False)
-    changes = Changes({A: Added(files=("000000_0",)), B: Added(files=("x%20y", "b"))})
+    changes = Changes({A: AddedRows(files=("000000_0",)), B: AddedRows(files=("x%20y", "b"))})
     target.added_rows(changes, "6", [A, B], ["k"])
     name = "substring_index(input_file_name(), '/', -1)"
     assert frame.conditions == [

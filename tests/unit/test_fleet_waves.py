@@ -30,9 +30,9 @@ from tableferry.fleet.jobs.waves import (
 from tableferry.fleet.modes import migrator as mode
 from tableferry.fleet.modes.claims import Claims
 from tableferry.fleet.modes.job_run import JobRun
-from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.migrator import start_or_resume
 from tableferry.fleet.modes.results import JobReport, ModeReport
-from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.modes.wave_gate import WaveGate
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.operations.wave_commands import pause_wave, start_wave
 from tableferry.fleet.queue.opening import open_store
@@ -203,13 +203,13 @@ class Waves:
     ) -> ModeReport:
         """Migrate as the mode does, but for what is done to the tables."""
         worker = worker or self.worker()
-        gate = Gate(worker.store, worker.clock, worker.dry_run)
+        gate = WaveGate(worker.store, worker.clock, worker.dry_run)
 
         def do(run: JobRun) -> JobReport:
             self.works[run.job.claimed_by or ""] = work
-            return begin_or_go_on(run, gate)
+            return start_or_resume(run, gate)
 
-        return run_worker(worker, "try", gate.portions, do, lambda job, _: JobReport(job, "planned"))
+        return run_worker(worker, "try", gate.list_claimable, do, lambda job, _: JobReport(job, "planned"))
 
     def advance(self, run: JobRun, transitions: object) -> JobReport:
         """Move a table, unless its work fails it or pauses it."""
@@ -357,7 +357,7 @@ def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
     assert sorted(waves.moved) == ["free", "t00", "t01", "t02", "t03"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "3 of 20 tables failed, more than 10 %")
-    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. Look at them" in caplog.text
+    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. List them" in caplog.text
     # Who starts it anew has looked at them.
     waves.clock.turn(minutes=1)
     waves.change(status=WaveStatus.RUNNING, started_at=waves.clock(), reason="")
@@ -431,14 +431,14 @@ def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_w
     waves.wave(tables_at_once=1)
     other = named([TableName(("spark_catalog", "sales", "other"))])
     [theirs] = waves.store.claim(other, "other", now=NOW, lease=LEASE, limit=1)
-    gate = Gate(waves.store, waves.clock)
-    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions, threads=2)
-    assert [job.tbl_name for job in claims.more()] == ["free"]
-    assert claims.more() == []
+    gate = WaveGate(waves.store, waves.clock)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.list_claimable, threads=2)
+    assert [job.tbl_name for job in claims.claim_more()] == ["free"]
+    assert claims.claim_more() == []
     done: dict[str, Any] = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}
     waves.store.save(replace(theirs, **done), NOW, release=True)
-    assert [job.tbl_name for job in claims.more()] == ["a"]
-    assert claims.more() == []
+    assert [job.tbl_name for job in claims.claim_more()] == ["a"]
+    assert claims.claim_more() == []
 
 
 def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_for_all_others(
@@ -504,30 +504,30 @@ def test_many_waves_that_bound_their_tables_leave_some_to_all_others(waves: Wave
         waves.add(*(f"t{number}{table}" for table in range(8)), wave=f"w{number}")
         waves.wave(f"w{number}", tables_at_once=4)
     waves.add("free", wave=None)
-    gate = Gate(waves.store, waves.clock)
-    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions, threads=4)
-    claimed = [job.tbl_name for job in claims.more()]
+    gate = WaveGate(waves.store, waves.clock)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.list_claimable, threads=4)
+    claimed = [job.tbl_name for job in claims.claim_more()]
     assert {name[:2] for name in claimed} == {"t0", "t1", "t2", "t3", "fr"}
-    few = Claims(waves.store, "x", waves.clock, LEASE, (0, 1), 2, gate.portions, threads=4)
-    assert len(few.more()) == 2
+    few = Claims(waves.store, "x", waves.clock, LEASE, (0, 1), 2, gate.list_claimable, threads=4)
+    assert len(few.claim_more()) == 2
 
 
 def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(waves: Waves) -> None:
     waves.add(*(f"t{number}" for number in range(20)))
     waves.wave(tables_at_once=8)
-    gate = Gate(waves.store, waves.clock)
+    gate = WaveGate(waves.store, waves.clock)
     first, second = (
-        Claims(waves.store, name, waves.clock, LEASE, (0, 1), 100, gate.portions, threads=4)
+        Claims(waves.store, name, waves.clock, LEASE, (0, 1), 100, gate.list_claimable, threads=4)
         for name in ("first", "second")
     )
-    mine = first.more()
+    mine = first.claim_more()
     assert len(mine) == 4
-    assert first.more() == []
-    assert len(second.more()) == 4
+    assert first.claim_more() == []
+    assert len(second.claim_more()) == 4
     # As soon as a thread is free.
     waves.store.save(replace(mine[0], state=State.WRITES_UNBLOCKED), NOW, release=True)
-    first.ended(mine[0].task_id)
-    assert len(first.more()) == 1
+    first.stop_renewing(mine[0].task_id)
+    assert len(first.claim_more()) == 1
 
 
 def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:

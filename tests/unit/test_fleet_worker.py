@@ -20,8 +20,8 @@ from tableferry.cli import logs
 from tableferry.errors import Refused
 from tableferry.fleet.jobs.steps import MakeManaged
 from tableferry.fleet.modes import worker as worker_module
-from tableferry.fleet.modes.claims import Portion
-from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.claims import ClaimableJobs
+from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import everything
@@ -73,7 +73,7 @@ def add(fleet: Fleet, tables: Iterable[str]) -> None:
 
 def run(worker: Worker, do: Callable[[JobRun], JobReport]) -> ModeReport:
     return run_worker(
-        worker, "try", lambda: [Portion(everything())], do, lambda job, _: JobReport(job, "planned")
+        worker, "try", lambda: [ClaimableJobs(everything())], do, lambda job, _: JobReport(job, "planned")
     )
 
 
@@ -118,7 +118,7 @@ def test_run_writes_one_line_for_each_table_and_its_steps_with_verbose(
     lines = {}
     for verbose in (False, True):
         with logs.show_logs(verbose=verbose, log_format=logs.LogFormat.TEXT):
-            run(worker(fleet, at_once=at_once), partial(reported, work=move))
+            run(worker(fleet, at_once=at_once), partial(run_and_report, work=move))
         lines[verbose] = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
     first, *tables, last = lines[False]
     assert first == "try: started (w)"
@@ -143,7 +143,7 @@ def test_paused_table_is_written_even_if_the_run_is_quiet(
         return release(run)
 
     with logs.show_logs(quiet=True, log_format=logs.LogFormat.TEXT):
-        run(worker(fleet, at_once=1), partial(reported, work=move))
+        run(worker(fleet, at_once=1), partial(run_and_report, work=move))
     [line] = capsys.readouterr().err.splitlines()
     assert "spark_catalog.sales.b: paused at Undefined" in line
 
@@ -228,7 +228,7 @@ def test_runs_that_take_some_come_to_all(fleet: Fleet) -> None:
     for _ in range(3):
         clock.turn(minutes=10)
         run_worker(
-            some, "try", lambda: [Portion(everything())], move, lambda job, _: JobReport(job, "planned")
+            some, "try", lambda: [ClaimableJobs(everything())], move, lambda job, _: JobReport(job, "planned")
         )
     assert (done[:3], done[3:6]) == (list("abc"), list("def"))
     assert done[6:] == ["a", "b", "g"]

@@ -188,8 +188,8 @@ def _later_refusals(
     """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
     table, defaults = facts.table, dict[str, str]()
     try:
-        suspended_runs.demand_none(warehouse, table.name)
-    except suspended_runs.RowsTwice as error:
+        suspended_runs.require_no_suspended_files(warehouse, table.name)
+    except suspended_runs.DuplicateRows as error:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
     # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
     by_hive = table.serde and table.format not in ("parquet", "orc")

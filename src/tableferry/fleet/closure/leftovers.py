@@ -21,7 +21,7 @@ from tableferry.fleet.hive_copy.table import PURGE
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import first_name
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.late_files.file_record import FILES, Record
+from tableferry.fleet.late_files.file_record import FILES, FileRecord
 from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
@@ -122,7 +122,7 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     if entry is None or entry.kind is not Kind.HIVE:
         return Leftovers(derived)
     table = described(warehouse, archived)
-    record = Record.of(warehouse, table.properties)
+    record = FileRecord.of(warehouse, table.properties)
     root = (record.root if record else derived).rstrip("/")
     named = [table.properties.get(key, "") for key in (FILES, FOLDER)]
     found = Leftovers(
@@ -192,7 +192,7 @@ def is_noted(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> boo
     if entry.location == noted.location:
         return True
     # A shadow run may have changed its location since.
-    record = Record.of(warehouse, described(warehouse, archived).properties)
+    record = FileRecord.of(warehouse, described(warehouse, archived).properties)
     return record is not None and record.folder == noted.record
 
 
