@@ -54,7 +54,7 @@ class Claims:
 
     Attributes:
         claimable: Returns the jobs that may be claimed.
-        most: The maximum number of jobs of the run.
+        max_jobs: The maximum number of jobs of the run.
         threads: The number of tables that the run processes concurrently. It claims at most this number of
             jobs of a wave with a limit, so that other workers can claim the rest.
     """
@@ -64,7 +64,7 @@ class Claims:
     clock: Clock
     lease: timedelta
     share: tuple[int, int]
-    most: int
+    max_jobs: int
     claimable: ListClaimable
     threads: int
     # By `ClaimableJobs.key`, in the order of the claims.
@@ -81,14 +81,14 @@ class Claims:
         thread would occupy a place in its wave.
         """
         claimed: list[Job] = []
-        for portion in self.claimable():
+        for group in self.claimable():
             # At least one job of each selection is claimed, even after many waves.
-            left = min(self.most - len(self._done), max(1, _CLAIM_SIZE - len(claimed)))
-            if portion.room is not None:
-                left = min(left, portion.room, self.threads - list(self._held.values()).count(portion.wave))
-            if left > 0 and portion.key not in self._exhausted:
-                claimed += self._claim(portion, left)
-            if claimed and portion.only_begun and len(self._held) >= self.threads:
+            left = min(self.max_jobs - len(self._done), max(1, _CLAIM_SIZE - len(claimed)))
+            if group.room is not None:
+                left = min(left, group.room, self.threads - list(self._held.values()).count(group.wave))
+            if left > 0 and group.key not in self._exhausted:
+                claimed += self._claim(group, left)
+            if claimed and group.only_begun and len(self._held) >= self.threads:
                 break
         return claimed
 
@@ -101,14 +101,14 @@ class Claims:
         if held := self._held:
             self.store.renew(tuple(held), self.worker, self.clock(), self.lease)
 
-    def _claim(self, portion: ClaimableJobs, limit: int) -> Sequence[Job]:
+    def _claim(self, group: ClaimableJobs, limit: int) -> Sequence[Job]:
         """Claim jobs of a selection, but no job that was done in another selection."""
-        taken = self._taken.setdefault(portion.key, [])
+        taken = self._taken.setdefault(group.key, [])
         attempt = 0
         while attempt < _ATTEMPTS:
             claimed = self.store.claim(
                 # Otherwise jobs that failed or are on probation would be claimed endlessly.
-                portion.selection & behind(taken, self.share),
+                group.selection & behind(taken, self.share),
                 self.worker,
                 now=self.clock(),
                 lease=self.lease,
@@ -116,32 +116,34 @@ class Claims:
                 share=self.share,
             )
             if not claimed:
-                self._exhausted.add(portion.key)
+                self._exhausted.add(group.key)
                 return ()
             again = [job for job in claimed if job.task_id in self._done]
             taken += [job.task_id for job in again]
-            mine, too_many = self._within(portion, [job for job in claimed if job not in again])
-            if again or too_many:
-                self.store.save_all([*again, *too_many], self.clock(), release=True)
-            if mine:
-                numbers = [job.task_id for job in mine]
+            kept, excess = self._divide_by_limit(group, [job for job in claimed if job not in again])
+            if again or excess:
+                self.store.save_all([*again, *excess], self.clock(), release=True)
+            if kept:
+                numbers = [job.task_id for job in kept]
                 taken += numbers
                 self._done |= set(numbers)
-                self._held = {**self._held, **dict.fromkeys(numbers, portion.wave)}
-                return mine
-            if too_many:
+                self._held = {**self._held, **dict.fromkeys(numbers, group.wave)}
+                return kept
+            if excess:
                 pause(attempt)
                 attempt += 1
         return ()
 
-    def _within(self, portion: ClaimableJobs, claimed: Sequence[Job]) -> tuple[Sequence[Job], Sequence[Job]]:
+    def _divide_by_limit(
+        self, group: ClaimableJobs, claimed: Sequence[Job]
+    ) -> tuple[Sequence[Job], Sequence[Job]]:
         """Divide the claimed jobs into those within the wave's limit and those above it.
 
         Each worker counts after its own claim is visible. So two workers that claim concurrently both count
         the other's claims, and never keep more jobs than the limit.
         """
-        if portion.wave_limit is None or not claimed:
+        if group.wave_limit is None or not claimed:
             return claimed, ()
-        taken = loads(self.store, self.clock())[portion.wave].taken
-        kept = len(claimed) - max(0, taken - portion.wave_limit)
-        return claimed[: max(0, kept)], claimed[max(0, kept) :]
+        taken = loads(self.store, self.clock())[group.wave].taken
+        count = len(claimed) - max(0, taken - group.wave_limit)
+        return claimed[: max(0, count)], claimed[max(0, count) :]

@@ -17,7 +17,7 @@ from tableferry.fleet.closure import leftovers
 from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.modes.due import claimable
+from tableferry.fleet.modes.due import select_claimable
 from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.results import JobReport, ModeReport
@@ -110,7 +110,7 @@ def close(worker: Worker) -> ModeReport:
     return run_worker(
         worker.with_new_listings(),
         "close",
-        claimable("close", worker.store, worker.clock),
+        select_claimable("close", worker.store, worker.clock),
         partial(run_and_report, work=_close),
         dry_run_report,
     )

@@ -30,7 +30,7 @@ Mode = Literal["preprocess", "migrate", "shadow", "revert", "close"]
 _log = logging.getLogger(__name__)
 
 
-def claimable(mode: Mode, store: Store, clock: Clock, *, dry_run: bool = False) -> ListClaimable:
+def select_claimable(mode: Mode, store: Store, clock: Clock, *, dry_run: bool = False) -> ListClaimable:
     """Return the function that lists the jobs that a run of a mode may claim now."""
     match mode:
         case "preprocess":
@@ -49,7 +49,7 @@ def claimable(mode: Mode, store: Store, clock: Clock, *, dry_run: bool = False) 
 
 def select_due(taken: ListClaimable) -> Selection:
     """Return the selection of all jobs that a run may claim now."""
-    return any_of(portion.selection for portion in taken())
+    return any_of(group.selection for group in taken())
 
 
 def count_due(store: Store, taken: ListClaimable) -> int:
@@ -59,7 +59,7 @@ def count_due(store: Store, taken: ListClaimable) -> int:
 
 def report_nothing_due(mode: Mode, store: Store, worker: str, *, dry_run: bool = False) -> ModeReport | None:
     """Return the report of a run without due jobs; None if a job is due."""
-    if count_due(store, claimable(mode, store, store.now, dry_run=dry_run)):
+    if count_due(store, select_claimable(mode, store, store.now, dry_run=dry_run)):
         return None
     return report_empty_run(mode, worker)
 

@@ -13,7 +13,7 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.modes.due import claimable
+from tableferry.fleet.modes.due import select_claimable
 from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.results import JobReport, ModeReport, Outcome
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -48,7 +48,7 @@ def preprocess(worker: Worker) -> ModeReport:
     return run_worker(
         worker,
         "preprocess",
-        claimable("preprocess", worker.store, worker.clock),
+        select_claimable("preprocess", worker.store, worker.clock),
         partial(run_and_report, work=check_table),
         dry_run_report,
     )

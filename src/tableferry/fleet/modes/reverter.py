@@ -13,7 +13,7 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.hand_changes import Acceptance
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK, REVERT_TO
-from tableferry.fleet.modes.due import claimable
+from tableferry.fleet.modes.due import select_claimable
 from tableferry.fleet.modes.job_run import dry_run_report, run_job
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -62,7 +62,7 @@ def _resume_reverts(worker: Worker) -> ModeReport:
     return run_worker(
         worker,
         "revert",
-        claimable("revert", worker.store, worker.clock),
+        select_claimable("revert", worker.store, worker.clock),
         partial(run_job, transitions=BACK),
         partial(dry_run_report, transitions=BACK),
     )

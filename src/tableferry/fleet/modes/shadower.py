@@ -10,7 +10,7 @@ from tableferry.fleet.jobs.hand_changes import Condition
 from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.steps import CheckLate, Shadow
-from tableferry.fleet.modes.due import claimable
+from tableferry.fleet.modes.due import select_claimable
 from tableferry.fleet.modes.hand_change_pauses import (
     pausing_at_lost_metadata,
     report_hand_change,
@@ -61,7 +61,7 @@ def shadow(worker: Worker) -> ModeReport:
     return run_worker(
         worker,
         "shadow",
-        claimable("shadow", worker.store, worker.clock),
+        select_claimable("shadow", worker.store, worker.clock),
         partial(run_and_report, work=work),
         dry_run_report,
     )

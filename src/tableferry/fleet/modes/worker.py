@@ -151,10 +151,10 @@ def _longest_waiting(worker: Worker, claimable: ListClaimable) -> ListClaimable:
     chosen: dict[tuple[str, bool], Selection] = {}
 
     def taken() -> Iterator[ClaimableJobs]:
-        for portion in claimable():
-            if portion.key not in chosen:
-                chosen[portion.key] = longest_ago(worker.store, portion.selection, together)
-            yield replace(portion, selection=portion.selection & chosen[portion.key])
+        for group in claimable():
+            if group.key not in chosen:
+                chosen[group.key] = longest_ago(worker.store, group.selection, together)
+            yield replace(group, selection=group.selection & chosen[group.key])
 
     return taken
 
