@@ -132,7 +132,7 @@ class DeltaTarget:
                 f"(({of_partition}) AND substring_index(input_file_name(), '/', -1) IN ({names}))"
             )
         # Tables with CHAR columns, which Spark pads, have no _metadata column. The partitions' condition is
-        # the first filter, because Spark wouldn't push it down to the scan below this one.
+        # the first filter, because Spark doesn't push it down past the filter on file names.
         return self.rows().where(where(partitions, columns, kinds)).where(" OR ".join(conditions))
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:

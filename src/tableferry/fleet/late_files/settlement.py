@@ -194,8 +194,8 @@ def settle_late_files(
     if _is_accepted(findings, accept):
         rewrite |= _partitions([*late, *_find_partitions(copy, record, findings.replaced)])
         taken = (*findings.late, *findings.replaced)
-        asked = (*taken, *findings.removed)
-        return Settlement(rewrite, (*taken, *adopted, *findings.settled), asked, record)
+        reported = (*taken, *findings.removed)
+        return Settlement(rewrite, (*taken, *adopted, *findings.settled), reported, record)
     if changed := (*findings.replaced, *findings.removed):
         located = _partitions(_find_partitions(copy, record, changed))
         repair = (
@@ -211,17 +211,17 @@ def settle_late_files(
             folder=record.root,
             repair=repair,
         )
-    can_take = all(partition is not None for _, partition in late)
+    can_append = all(partition is not None for _, partition in late)
     shared = [file for file in findings.late if below(file.path, marks.folder) is None]
     if target.shared is not None and any(map(has_delta_name, shared)):
-        can_take = False
-    if late and can_take:
+        can_append = False
+    if late and can_append:
         keys, kinds = copy.partition_columns, target.type_substitutes
         columns = plan_columns(copy.columns, target.columns(), keys, kinds, str(copy.name))
         # Columns are matched by name, and a late file may have old names.
-        can_take = not (columns.replaced or REPLACED in copy.properties or target.is_renamed)
-    if late and (not can_take or copy.warehouse.late_files is LateFiles.PAUSE):
-        raise _late_files_error(name, record, findings.late, digest, can_take=can_take)
+        can_append = not (columns.replaced or REPLACED in copy.properties or target.is_renamed)
+    if late and (not can_append or copy.warehouse.late_files is LateFiles.PAUSE):
+        raise _late_files_error(name, record, findings.late, digest, can_append=can_append)
     if late and not dry_run:
         append_late_files(copy, name, target, late)
     taken = (*findings.late, *adopted, *findings.settled)
@@ -363,10 +363,10 @@ def _partitions_of_unfinished_runs(
 
 
 def _late_files_error(
-    name: TableName, record: FileRecord, late: Sequence[ListedFile], digest: str, *, can_take: bool
+    name: TableName, record: FileRecord, late: Sequence[ListedFile], digest: str, *, can_append: bool
 ) -> LateFilesError:
     files, folder = [file.path for file in late], record.root
-    if can_take:
+    if can_append:
         return LateFilesError("LATE_FILES", digest, table=name, files=files, folder=folder)
     if any(map(has_delta_name, late)):
         return LateFilesError("LATE_FILES_OR_FAILED_WRITE", digest, table=name, files=files, folder=folder)

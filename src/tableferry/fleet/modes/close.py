@@ -88,8 +88,8 @@ def unmark_to_close(
         if job.record.closed is not None or not job.record.closing:
             return unmarked(job)
         noted = leftovers.Leftovers.of(job.record.closing)
-        there = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
-        return unmarked(job, hive_is_there=there)
+        exists = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
+        return unmarked(job, hive_is_there=exists)
 
     return [_edited(store, job, edit, now, by) for job in jobs]
 

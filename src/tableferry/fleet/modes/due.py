@@ -47,14 +47,14 @@ def select_claimable(mode: Mode, store: Store, clock: Clock, *, dry_run: bool = 
             assert_never(mode)
 
 
-def select_due(taken: ListClaimable) -> Selection:
+def select_due(list_claimable: ListClaimable) -> Selection:
     """Return the selection of all jobs that a run may claim now."""
-    return any_of(group.selection for group in taken())
+    return any_of(group.selection for group in list_claimable())
 
 
-def count_due(store: Store, taken: ListClaimable) -> int:
+def count_due(store: Store, list_claimable: ListClaimable) -> int:
     """Count the jobs that a run may claim now, including jobs that other workers have claimed."""
-    return sum(int(group["jobs"]) for group in store.counts(select_due(taken), ("state",)))
+    return sum(int(group["jobs"]) for group in store.counts(select_due(list_claimable), ("state",)))
 
 
 def report_nothing_due(mode: Mode, store: Store, worker: str, *, dry_run: bool = False) -> ModeReport | None:

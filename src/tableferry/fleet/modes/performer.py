@@ -141,14 +141,14 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = job.with_record(fence=dict(fence.mark(warehouse, table)))
         case steps.UnblockWrites(table):
             taken = [TakenRights.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
-            mine, others = _divide_rights(warehouse, table, taken, Names.of(job))
-            for rights in reversed(mine):
+            applicable, others = _divide_rights(warehouse, table, taken, Names.of(job))
+            for rights in reversed(applicable):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             if taken:
                 # A suspended worker may take the rights again. If it does so before their record is deleted
                 # here, they are given back below; otherwise that worker gives them back.
                 job = save(job.with_record(rights=(), withheld_rights=_withheld(job, table, others)))
-            for rights in reversed(mine):
+            for rights in reversed(applicable):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             job = job.with_record(fence={})
         case steps.CheckFence(table):
@@ -317,13 +317,13 @@ def _divide_rights(
     warehouse: Warehouse, table: TableName, taken: Iterable[TakenRights], names: Names
 ) -> tuple[list[Mapping[str, Any]], list[TakenRights]]:
     """Divide rights into those that apply to a table, and those of a table in another catalog."""
-    mine, others = list[Mapping[str, Any]](), list[TakenRights]()
+    applicable, others = list[Mapping[str, Any]](), list[TakenRights]()
     for rights in taken:
         if rights.mean_something_on(table, warehouse.access, names):
-            mine.append(rights.rights)
+            applicable.append(rights.rights)
         else:
             others.append(rights)
-    return mine, others
+    return applicable, others
 
 
 def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> tuple[dict[str, Any], ...]:

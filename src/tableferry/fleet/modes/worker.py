@@ -147,16 +147,16 @@ def _longest_waiting(worker: Worker, claimable: ListClaimable) -> ListClaimable:
     In the order of their numbers, each run would process the first jobs again, because jobs on probation are
     due in every run.
     """
-    together = worker.batch_size * worker.share[1]
+    limit = worker.batch_size * worker.share[1]
     chosen: dict[tuple[str, bool], Selection] = {}
 
-    def taken() -> Iterator[ClaimableJobs]:
+    def list_longest_waiting() -> Iterator[ClaimableJobs]:
         for group in claimable():
             if group.key not in chosen:
-                chosen[group.key] = longest_ago(worker.store, group.selection, together)
+                chosen[group.key] = longest_ago(worker.store, group.selection, limit)
             yield replace(group, selection=group.selection & chosen[group.key])
 
-    return taken
+    return list_longest_waiting
 
 
 def _run_in_threads(
@@ -168,18 +168,18 @@ def _run_in_threads(
 ) -> None:
     """Run jobs in one thread for each warehouse; an error that ends the run waits for the running jobs."""
 
-    def one(job: Job, warehouse: Warehouse) -> JobReport:
+    def run_one(job: Job, warehouse: Warehouse) -> JobReport:
         return do(_run(worker, job, warehouse))
 
     with TableThreads(warehouses) as threads:
-        under_way: set[Future[JobReport]] = set()
+        running: set[Future[JobReport]] = set()
         while True:
             # Claim ahead, so that a free thread needn't wait for a claim.
-            if len(under_way) <= len(warehouses):
-                under_way |= {threads.submit(partial(one, job)) for job in claims.claim_more()}
-            if not under_way:
+            if len(running) <= len(warehouses):
+                running |= {threads.submit(partial(run_one, job)) for job in claims.claim_more()}
+            if not running:
                 return
-            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 done(future.result())
 

@@ -101,7 +101,7 @@ def shadow(
     settled = settle_late_files(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
     if settled.taken and not dry_run:
         source = read_target(warehouse, target, format)
-        # The next run won't list files that were committed between the first listing and its watermark.
+        # The next run reads only commits after its watermark, so newer files of the log are recorded now.
         settled.record_new_files(source, marks)
     # Files of partitions may have been removed together with the record.
     compare_all = compare_all or settled.lost is not None
