@@ -73,7 +73,7 @@ class Findings:
     def with_overwrites_decided(self, accepted: Callable[[Findings], bool]) -> Findings:
         """Return the findings with the files of an overwrite moved to the late files.
 
-        A job that overwrites a partition also removes files that the new table reads, so its own files
+        A job that overwrites a partition also removes files that the new table reads. So its own files
         don't belong to a write to the new table. Maintenance only removes files that the new table no longer
         reads. After it, the files stay undecided unless a person accepted them as late.
         """
