@@ -174,6 +174,12 @@ def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
     assert re.search(r"w1 +paused: the month's end +2 ", call("wave", "status").stdout)
 
 
+def test_record_of_a_job_is_shown_as_json(queue: Path) -> None:
+    change("orders", record={"failures": 1, "last_error": "x"})
+    assert data("show", "sales.orders")["record"] == {"failures": 1, "last_error": "x"}
+    assert '{"failures": 1, "last_error": "x"}' in call("show", "sales.orders").stdout
+
+
 def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> None:
     refusals = {"level": 1, "recipients": {"bob@tea.example": "550 5.7.1 not allowed"}}
     change("orders", downstream_users=("Bob@tea.example", "eve"), record={"refused_recipients": refusals})

@@ -144,7 +144,7 @@ TAKES_A_NAME = re.compile(
 # Expressions whose value is SQL already: quoted names and whole queries.
 SQL_ALREADY = {
     "self._tables.jobs", "self._tables.name(table)", "self._tables.old_archive", "self.jobs", "self.events",
-    "archive", "quoted", "rows",
+    "archive", "quoted", "rows", "text",
     "path", "log", "new", "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
     "move.text", "self._before(self.target)", "after", "part", "written", "column",
 }  # fmt: skip
