@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tableferry.errors import TableError
 from tableferry.pipelines.model.flows import Deduplicate, SnapshotCdc, SnapshotFiles, SnapshotTable
 from tableferry.pipelines.sources import views
+from tableferry.spark.quoting import unquote
 
 Version = int | datetime | date
 
