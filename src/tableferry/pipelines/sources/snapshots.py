@@ -27,8 +27,8 @@ def next_snapshot(
 ) -> tuple[DataFrame, Version] | None:
     """Return the rows and the version of the first snapshot after `latest`; None without a later snapshot.
 
-    If `latest` is None, it is the first snapshot from the spec's starting version on. The source is files or a
-    table, not a view.
+    If `latest` is None, it is the first snapshot from the spec's starting version on. The source is files or
+    a table, not a view.
 
     Raises:
         TableError: A snapshot can't be read, or has no rows, which would delete every row.
