@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, cast
 
-from tableferry.fleet.warehouse import hive, iceberg
+from tableferry.fleet.copies import iceberg
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
@@ -106,7 +107,7 @@ def make(spark: SparkSession, folder: Path, files: int) -> None:
 
 
 def ours(warehouse: Warehouse) -> None:
-    iceberg.make(warehouse, SOURCE, TARGET)
+    iceberg.create_copy(warehouse, SOURCE, TARGET)
 
 
 def add_files(warehouse: Warehouse) -> None:

@@ -46,19 +46,23 @@ SOURCE, TESTS, PAGES = 7.0, 3.0, 2.0
 _FINISHED_SOURCE = """
 src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/formats src/tableferry/spark
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
-examples scripts/[!w]*.py src/tableferry/fleet/reports
+examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
+src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicator.py
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
 tests/spark/[!ftw]*.py tests/spark/tables.py tests/spark/test_[!f]*.py tests/spark/test_f[ir]*.py
 tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/unit/test_foreign_writes.py
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
+tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
 """
 _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md
 docs/how-to/convert-*.md docs/how-to/databricks.md docs/how-to/erase-a-person.md
 docs/how-to/finish-a-migration.md docs/how-to/hand-over-*.md docs/how-to/logs.md
-docs/how-to/migrate-a-table.md docs/how-to/rebuild-or-go-back.md docs/how-to/spark-connect.md
+docs/how-to/fleet-status.md docs/how-to/migrate-a-table.md docs/how-to/notifications.md
+docs/how-to/rebuild-or-go-back.md docs/how-to/run-a-fleet.md
+docs/how-to/spark-connect.md
 docs/how-to/take-over-a-table.md docs/how-to/verify.md docs/how-to/write-a-spec.md docs/operations/*.md
 docs/reference/pipeline-state.md docs/start/convert.md docs/start/pipelines.md
 """

@@ -450,17 +450,17 @@ def test_number_of_an_archived_job_is_not_reused(queue: Queue) -> None:
 
 
 def test_notifications_are_recorded_once_and_marked_sent(queue: Queue) -> None:
-    letter = NotificationRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
+    record = NotificationRecord("<1.ä'\"@x>", 1, (1, 2), ("a@x", "b@x"), NOW)
     other = NotificationRecord("<2@x>", 3, (), (), NOW + TICK, NOW + HOUR)
-    queue.store.record_notifications([letter, other])
-    queue.store.record_notifications([replace(letter, level=2, recorded_at=NOW + HOUR)])
+    queue.store.record_notifications([record, other])
+    queue.store.record_notifications([replace(record, level=2, recorded_at=NOW + HOUR)])
     queue.store.record_notifications([])
-    ids = [letter.message_id, other.message_id, "<3@x>"]
-    assert queue.store.notifications(ids) == {letter.message_id: letter, other.message_id: other}
-    queue.store.notifications_sent([letter.message_id, other.message_id], NOW + 2 * HOUR)
-    queue.store.notifications_sent([letter.message_id], NOW + 3 * HOUR)
-    sent = replace(letter, sent_at=NOW + 2 * HOUR)
-    assert queue.store.notifications(ids) == {letter.message_id: sent, other.message_id: other}
+    ids = [record.message_id, other.message_id, "<3@x>"]
+    assert queue.store.notifications(ids) == {record.message_id: record, other.message_id: other}
+    queue.store.notifications_sent([record.message_id, other.message_id], NOW + 2 * HOUR)
+    queue.store.notifications_sent([record.message_id], NOW + 3 * HOUR)
+    sent = replace(record, sent_at=NOW + 2 * HOUR)
+    assert queue.store.notifications(ids) == {record.message_id: sent, other.message_id: other}
     assert queue.store.notifications([]) == {}
     about = Job(2, "spark_catalog", "sales", "b", created_at=NOW, last_updated_time=NOW)
     assert notifications_of(queue.store, about) == [sent]
@@ -535,7 +535,7 @@ def wants_preprocessing(job: Job, now: datetime) -> bool:
     )
 
 
-def wants_a_letter(job: Job, now: datetime) -> bool:
+def wants_a_notification(job: Job, now: datetime) -> bool:
     announced = job.to_be_processed and job.pair == (State.READY, State.WRITES_BLOCKED)
     return not job.migration_paused and (
         (announced and job.comm_level1_date is None and in_turn(job))
@@ -590,7 +590,7 @@ def is_elsewhere(job: Job, now: datetime) -> bool:
 
 SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, datetime], bool]]] = {
     "to_preprocess": (selections.to_preprocess, wants_preprocessing),
-    "to_notify": (lambda now: selections.to_notify(), wants_a_letter),
+    "to_notify": (lambda now: selections.to_notify(), wants_a_notification),
     "to_migrate": (selections.to_migrate, wants_migrating),
     "to_shadow": (lambda now: selections.to_shadow(), wants_shadowing),
     "archived_lately": (selections.archived_lately, wants_a_last_look),
@@ -617,7 +617,7 @@ PAIRS = sorted({*FORWARD, *BACK, *((state, state) for state in State), (State.RE
 GAPS = (0, 1, 14, 365)
 
 
-def letter_times(gap: int) -> list[datetime | None]:
+def notification_times(gap: int) -> list[datetime | None]:
     """Return times of a notification around the instant at which its gap is over."""
     due = NOW - timedelta(days=gap)
     return [None, due - TICK, due, due + TICK, due - timedelta(days=1), due + timedelta(days=1)]
@@ -640,9 +640,9 @@ def some_job(number: int, chance: random.Random) -> Job:
         desired_state=desired,
         initial_gap_days=first,
         probation_gap_days=second,
-        comm_level1_date=chance.choice(letter_times(first)),
-        comm_level2_date=chance.choice(letter_times(second)),
-        comm_level3_date=chance.choice(letter_times(0)),
+        comm_level1_date=chance.choice(notification_times(first)),
+        comm_level2_date=chance.choice(notification_times(second)),
+        comm_level3_date=chance.choice(notification_times(0)),
         close_at=chance.choice((None, NOW - TICK, NOW, NOW + TICK)),
         migration_paused=chance.random() < 0.2,
         wave=chance.choice(WAVES),
@@ -681,7 +681,7 @@ def test_gaps_end_at_the_exact_time(queue: Queue) -> None:
     )
     jobs: list[Job] = []
     for gap, which in product(GAPS, range(6)):
-        at = letter_times(gap)[which]
+        at = notification_times(gap)[which]
         jobs.append(replace(announced, initial_gap_days=gap, comm_level1_date=at))
         jobs.append(replace(probation, probation_gap_days=gap, comm_level2_date=at))
     jobs = [replace(job, task_id=number, tbl_name=f"t{number}") for number, job in enumerate(jobs, 1)]
@@ -707,9 +707,7 @@ def test_wave_is_stored_and_changed_by_its_reader(queue: Queue) -> None:
     assert list(store.waves()) == []
     first = store.save_wave(Wave("w-1"))
     assert first == Wave("w-1", revision=1)
-    every = Wave(
-        "A.2", WaveStatus.PAUSED, "é: '3'", 4, 5 * 10**12, "22:00-06:00", "Europe/Berlin", 25, NOW, revision=0
-    )
+    every = Wave("A.2", WaveStatus.PAUSED, "é: '3'", 4, "22:00-06:00", "Europe/Berlin", 25, NOW, revision=0)
     second = store.save_wave(every)
     assert second == replace(every, revision=1)
     assert list(store.waves()) == [second, first]
@@ -806,7 +804,4 @@ def _load(jobs: Sequence[Job], wave: str) -> Load:
         announced = job.in_process or job.comm_level1_date is not None
         return moving and held and announced and not job.migration_paused
 
-    def began(job: Job) -> int:
-        return (job.table_bytes or 0) if job.begun_at is not None and job.begun_at >= THIS_HOUR else 0
-
-    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)), sum(map(began, mine)))
+    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tableferry.errors import MissingPackage, ServiceError, SessionError, TableferryError, first_line
 from tableferry.errors.catalogue import as_sentence
@@ -186,6 +186,24 @@ def request_failure(error: Exception, workspace: WorkspaceClient) -> RequestFail
             return RequestFailure("logged out", _client_message(error), _log_in(host))
         case _:
             return None
+
+
+def get_json(client: WorkspaceClient, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the complete JSON answer to a GET request; the client's own classes drop unknown fields."""
+    answer: Any = client.api_client.do("GET", path, query=dict(query), headers=_headers(client))
+    return dict(answer)
+
+
+def patch_json(client: WorkspaceClient, path: str, body: Mapping[str, Any]) -> None:
+    """Send a PATCH request for which the client has no method."""
+    client.api_client.do("PATCH", path, body=dict(body), headers=_headers(client))
+
+
+def _headers(client: WorkspaceClient) -> dict[str, str]:
+    # Several workspaces may share one address; this header selects one.
+    identity = getattr(client.config, "workspace_id", None)
+    selection = {"X-Databricks-Workspace-Id": str(identity)} if identity else {}
+    return {"Accept": "application/json", **selection}
 
 
 def _log_in(host: str) -> str:

@@ -15,8 +15,8 @@ from tests.connect.conftest import SERVER_PYTHON
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.tables import tables_in
 
+from tableferry.fleet.copies import iceberg
 from tableferry.fleet.jobs.job import OldName, State, TargetFormat
-from tableferry.fleet.warehouse import iceberg
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 

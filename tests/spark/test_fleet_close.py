@@ -20,6 +20,8 @@ from tests.spark.test_fleet_late import leave
 from typer.testing import CliRunner
 
 from tableferry import cli
+from tableferry.fleet.closure import removal
+from tableferry.fleet.closure.leftovers import require_keeps_files
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropArchived, Step
@@ -28,11 +30,9 @@ from tableferry.fleet.modes.close import look_at_leftovers, unmark_to_close
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.warehouse import removing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.every_version import named_anywhere
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.leftovers import demand_keeps_files
 from tableferry.spark import session
 
 FORMATS = list(TargetFormat)
@@ -319,11 +319,11 @@ def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
     hive = ours.name("t_hive_archived").sql
 
     def then_changes(table: HiveTable) -> None:
-        demand_keeps_files(table)
+        require_keeps_files(table)
         ours.spark.sql(f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')").collect()
 
     with monkeypatch.context() as patch:
-        patch.setattr("tableferry.fleet.warehouse.removing.demand_keeps_files", then_changes)
+        patch.setattr("tableferry.fleet.closure.removal.require_keeps_files", then_changes)
         [failed] = errors(ours.close())
     assert "[TABLE_CHANGED_DURING_STEP]" in failed
     assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]
@@ -361,7 +361,11 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
     closed = ours.job("t").record.closed
     assert closed is not None
     [folder] = closed["kept"]
-    assert folder in done.did[-1]
+    assert folder in done.did[-2]
+    # The record of the first migration isn't this one's.
+    [left] = ours.job("t").record.left_directories
+    assert "/t_sync/known-" in left
+    assert left in done.did[-1]
     assert tables_in(ours.spark, ours.schema) == ["t"]
 
 
@@ -415,9 +419,9 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
     assert leftover.left is not None
     assert (leftover.left.hive, leftover.left.gc_enabled) == (None, False)
     ours.mark("t", days=0)
-    monkeypatch.setattr(removing, "storage_of", lambda *_: None)
+    monkeypatch.setattr(removal, "storage_of", lambda *_: None)
     [done] = ours.close().jobs
-    assert "can't be removed from here" in done.did[-1]
+    assert "are left" in done.did[-1]
     assert any("t_sync" in place for place in ours.job("t").record.left_directories)
     assert any("/t/day=" in place for place in ours.job("t").record.left_directories)
     assert (tmp_path / "t_sync").is_dir()

@@ -55,7 +55,7 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
     assert f"{unmade}.flights_b6 paused: WRITTEN_LATE" in text
     assert re.search(r"([\d,]+) rows in flights_b6, \1 were written", text)
     assert "3 of 3 have all rows that were written" in text
-    levels = {re.search(r"\d", str(letter["Message-ID"]))[0] for letter in mailbox.messages}  # type: ignore[index]
+    levels = {re.search(r"\d", str(email["Message-ID"]))[0] for email in mailbox.messages}  # type: ignore[index]
     assert levels == {"1", "2", "3"}
 
 

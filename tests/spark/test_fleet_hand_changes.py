@@ -13,10 +13,10 @@ from tests import soak
 from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
+from tableferry.fleet.copies.shared_files_comment import warning_text
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import reason, resumed
 from tableferry.fleet.warehouse.asking import describe
-from tableferry.fleet.warehouse.shared_files import warning
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -231,7 +231,7 @@ def test_statements_of_the_pause_repair_a_delta_table_after_its_hive_copy_was_ov
     assert errors(ours.shadow()) == []
     hive = ours.name("t_hive").sql
     comment = describe(ours.spark, ours.name("t_hive"))["comment"]
-    assert comment == f"{warning(ours.name('t'))} a table"
+    assert comment == f"{warning_text(ours.name('t'))} a table"
     ours.spark.sql(f"INSERT OVERWRITE {hive} PARTITION (day = 'a') VALUES (7, NULL)")
     [stopped] = errors(ours.shadow())
     statements = re.search(r"Run (DELETE .*?); (INSERT .*?)\. Then resume the job with --accept", stopped)

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from tests import conditions, object_stores, soak
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import files, table_storage
+from tableferry.fleet.warehouse import hive_files, table_storage
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import list_files
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.formats.hive import catalog_partitions, session_catalog
 from tableferry.formats.hive.catalog_partitions import list_partitions
 from tableferry.formats.hive.partitions import NULL, PartitionColumn
@@ -64,7 +64,7 @@ def paths(seed: int) -> list[tuple[str, int]]:
 
 def by_spark(
     warehouse: Warehouse, locations: list[str], monkeypatch: pytest.MonkeyPatch
-) -> list[files.ListedFile]:
+) -> list[hive_files.ListedFile]:
     with monkeypatch.context() as patched:
         patched.setattr(table_storage, "in_process", lambda spark: False)
         return list_files(warehouse, locations)

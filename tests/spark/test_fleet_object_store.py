@@ -15,14 +15,16 @@ from tests import conditions, object_stores, soak
 from tests.object_stores import Bucket, Weather
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.test_fleet_late import leave
-from tests.spark.test_fleet_preparing import Copying
+from tests.spark.test_fleet_preparation import Copying
 
+from tableferry.fleet.copies import copy_removal, delta, hadoop_log
+from tableferry.fleet.copies.comparison import RowsDiffer
+from tableferry.fleet.copies.iceberg import create_statement
+from tableferry.fleet.copies.iceberg_files import iceberg_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Change
 from tableferry.fleet.jobs.job import State, TargetFormat
-from tableferry.fleet.warehouse import copy_removal, delta, far_log, hive, manifests, versions
-from tableferry.fleet.warehouse.comparing import RowsDiffer
+from tableferry.fleet.warehouse import hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Change
-from tableferry.fleet.warehouse.iceberg import create_statement
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
@@ -68,7 +70,9 @@ def data_files(lake: Bucket) -> list[str]:
 
 
 @pytest.mark.parametrize("form", [ICEBERG, pytest.param(DELTA, marks=soak.slow)])
-def test_a_table_is_migrated_kept_in_step_and_closed(ours: Fleet, lake: Bucket, form: TargetFormat) -> None:
+def test_table_in_an_object_store_is_migrated_shadowed_and_closed(
+    ours: Fleet, lake: Bucket, form: TargetFormat
+) -> None:
     before = {name: lake.get(name) for name in data_files(lake)}
     ours.to_probation("t", form=form)
     ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
@@ -90,9 +94,7 @@ def test_a_table_is_migrated_kept_in_step_and_closed(ours: Fleet, lake: Bucket, 
 
 @pytest.mark.parametrize("form", [ICEBERG, DELTA])
 @soak.slow
-def test_a_reverted_table_is_hive_s_again_and_can_be_migrated_again(
-    ours: Fleet, lake: Bucket, form: TargetFormat
-) -> None:
+def test_reverted_table_can_be_migrated_again(ours: Fleet, lake: Bucket, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
     ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
     assert errors(ours.revert("t")) == []
@@ -111,7 +113,9 @@ def test_a_reverted_table_is_hive_s_again_and_can_be_migrated_again(
 
 @soak.slow
 @pytest.mark.parametrize("form", [ICEBERG, DELTA])
-def test_a_late_file_pauses_its_table(ours: Fleet, lake: Bucket, tmp_path: Path, form: TargetFormat) -> None:
+def test_late_file_in_an_object_store_pauses_its_table(
+    ours: Fleet, lake: Bucket, tmp_path: Path, form: TargetFormat
+) -> None:
     ours.to_probation("t", form=form)
     assert errors(ours.shadow()) == []
     lake.put("t/day=mon/000000_0_copy_1", leave(tmp_path / "late", 7).read_bytes())
@@ -121,16 +125,14 @@ def test_a_late_file_pauses_its_table(ours: Fleet, lake: Bucket, tmp_path: Path,
 
 
 @soak.slow
-def test_files_come_into_iceberg_by_one_question_for_each(
-    ours: Fleet, lake: Bucket, weather: Weather
-) -> None:
+def test_iceberg_copy_needs_one_request_for_each_file(ours: Fleet, lake: Bucket, weather: Weather) -> None:
     warehouse, source = ours.warehouse, ours.name("t")
     table = hive.demand(warehouse, source)
     listed = hive.listed(warehouse, table)
     target = TableName((*source.parts[:-1], "t_iceberg"))
     ours.spark.sql(create_statement(table, warehouse.iceberg(target)))
     asked = len(weather.requests)
-    assert manifests.append(warehouse, target, Change(table, listed.partitions, listed.listing.read, {}))
+    assert iceberg_commit.append(warehouse, target, Change(table, listed.partitions, listed.listing.read, {}))
     bucket = lake.uri.removeprefix("s3://")
     about = [request for request in weather.requests[asked:] if "/t/day=" in request]
     assert sorted(about) == sorted(f"GET /{bucket}/{name}" for name in data_files(lake))
@@ -155,7 +157,7 @@ def two_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_minutes_later")
 @soak.slow
-def test_a_delta_copy_is_compared_before_writes_are_blocked(
+def test_delta_copy_in_an_object_store_is_compared_before_writes_are_blocked(
     ours: Fleet, lake: Bucket, weather: Weather
 ) -> None:
     table = ours.name("t").sql
@@ -181,7 +183,7 @@ def test_a_delta_copy_is_compared_before_writes_are_blocked(
 
 @pytest.mark.usefixtures("two_minutes_later")
 @soak.slow
-def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> None:
+def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> None:
     copying = Copying.of(ours, ours.name("t"), DELTA)
     copying.ahead()
     copying.make()
@@ -192,35 +194,35 @@ def test_what_somebody_does_to_a_delta_copy_is_found(ours: Fleet, lake: Bucket) 
 
 
 @soak.slow
-def test_a_log_that_another_process_wrote_meanwhile_stays(ours: Fleet, lake: Bucket) -> None:
+def test_log_of_another_process_stays(ours: Fleet, lake: Bucket) -> None:
     source = ours.name("t")
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, source))
-    drafted = delta.drafted(ours.warehouse, listed)
+    drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
     a_copy(ours)
     theirs = lake.get(f"t/_delta_log/{0:020}.json")
     with conditions.raises("LOG_WRITTEN_BY_ANOTHER_PROCESS"):
-        far_log.write(ours.warehouse, listed.table.location, drafted.draft)
+        hadoop_log.write(ours.warehouse, listed.table.location, drafted.draft)
     assert lake.get(f"t/_delta_log/{0:020}.json") == theirs
 
 
-def test_whose_claim_is_lost_writes_no_log(ours: Fleet, lake: Bucket) -> None:
+def test_worker_without_its_claim_writes_no_log(ours: Fleet, lake: Bucket) -> None:
     listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, ours.name("t")))
-    drafted = delta.drafted(ours.warehouse, listed)
+    drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
 
     def lost() -> None:
         raise Death
 
     with pytest.raises(Death):
-        far_log.write(replace(ours.warehouse, guard=lost), listed.table.location, drafted.draft)
+        hadoop_log.write(replace(ours.warehouse, guard=lost), listed.table.location, drafted.draft)
     assert not any("_delta_log" in name for name in lake.names())
-    far_log.write(ours.warehouse, listed.table.location, drafted.draft)
-    assert delta.stands(ours.warehouse, listed.table, drafted.draft)
+    hadoop_log.write(ours.warehouse, listed.table.location, drafted.draft)
+    assert delta.is_log_unchanged(ours.warehouse, listed.table, drafted.draft)
 
 
 @soak.slow
-def test_an_empty_table_becomes_delta(ours: Fleet, lake: Bucket) -> None:
+def test_empty_table_becomes_a_delta_table(ours: Fleet, lake: Bucket) -> None:
     hive_table(ours.spark, f"{ours.schema}.empty", lake.uri.replace("s3://", "s3a://") + "/empty", [])
     ours.to_probation("empty", form=DELTA)
     ours.write("empty", "INSERT INTO {t} VALUES (1, NULL, 'mon')")
@@ -229,7 +231,7 @@ def test_an_empty_table_becomes_delta(ours: Fleet, lake: Bucket) -> None:
 
 
 @soak.slow
-def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bucket) -> None:
+def test_delta_log_with_later_commits_stays_unchanged(ours: Fleet, lake: Bucket) -> None:
     copy = a_copy(ours)
     ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
     logged = {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name}
@@ -240,7 +242,7 @@ def test_a_delta_log_that_was_written_to_is_left_as_it_was(ours: Fleet, lake: Bu
 
 
 @soak.slow
-def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, weather: Weather) -> None:
+def test_interrupted_write_of_a_delta_log_is_resumed(ours: Fleet, lake: Bucket, weather: Weather) -> None:
     copy, calls = a_copy(ours), 0
 
     def guard() -> None:
@@ -262,9 +264,9 @@ def test_whoever_dies_at_a_delta_log_is_gone_on_for(ours: Fleet, lake: Bucket, w
 # The first look is at the claim, and then each change: the version is taken, the rest goes, then the claim.
 @pytest.mark.parametrize("lives", soak.amount((1, 2), range(5)))
 @soak.slow
-def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: Bucket, lives: int) -> None:
+def test_interrupted_recreation_of_a_copy_is_resumed(ours: Fleet, lake: Bucket, lives: int) -> None:
     source, copy, left = ours.name("t"), ours.name("copy"), lives
-    delta.make(ours.warehouse, source, copy)
+    delta.create_copy(ours.warehouse, source, copy)
     ours.spark.sql(f"INSERT INTO {source.sql} VALUES (4, NULL, 'mon')")
 
     def guard() -> None:
@@ -274,13 +276,13 @@ def test_whoever_dies_as_a_copy_is_made_anew_is_gone_on_for(ours: Fleet, lake: B
             raise Death
 
     with pytest.raises(Death):
-        delta.make(replace(ours.warehouse, guard=guard), source, copy)
-    delta.make(ours.warehouse, source, copy)
+        delta.create_copy(replace(ours.warehouse, guard=guard), source, copy)
+    delta.create_copy(ours.warehouse, source, copy)
     assert ids(ours, "copy") == ids(ours) == [1, 2, 3, 4]
 
 
 @soak.slow
-def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: Fleet, lake: Bucket) -> None:
+def test_suspended_worker_removes_nothing_of_a_newer_log(ours: Fleet, lake: Bucket) -> None:
     source, copy, calls = ours.name("t"), a_copy(ours), 0
 
     def guard() -> None:
@@ -288,14 +290,14 @@ def test_a_worker_that_slept_removes_nothing_of_a_log_that_was_made_since(ours: 
         calls += 1
         if calls == 2:  # It has taken the version, and sleeps before it removes the rest.
             copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
-            delta.make(ours.warehouse, source, copy)
+            delta.create_copy(ours.warehouse, source, copy)
 
     with conditions.raises("LOG_REMOVED_BY_ANOTHER_PROCESS"):
         copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3]
 
 
-def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -> None:
+def test_writer_that_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -> None:
     copy = a_copy(ours)
 
     def guard() -> None:
@@ -308,7 +310,7 @@ def test_a_writer_who_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) -
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
 
-def test_what_hadoop_refuses_is_said_in_a_sentence(spark: SparkSession, weather: Weather) -> None:
+def test_hadoop_error_is_reported_in_a_sentence(spark: SparkSession, weather: Weather) -> None:
     hadoop = Hadoop(spark)
     with conditions.raises("HADOOP_REQUEST_FAILED", path="s3a://nobodys/t", failure="can't be listed"):
         hadoop.names("s3a://nobodys/t")
@@ -326,7 +328,7 @@ def a_copy(ours: Fleet) -> TableName:
 
 
 @soak.slow
-def test_whose_claim_is_lost_removes_nothing(ours: Fleet) -> None:
+def test_worker_without_its_claim_removes_nothing(ours: Fleet) -> None:
     copy = a_copy(ours)
 
     def lost() -> None:

@@ -1,4 +1,4 @@
-"""Partitions that the catalog spells otherwise than Spark, as directories that MSCK REPAIR takes up do."""
+"""Partitions whose catalog spelling differs from Spark's, as after MSCK REPAIR of odd directories."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:
         pytest.param(DELTA, "DATE", ("2024-1-5", "2024-01-06"), "DATE'2024-01-05'", marks=soak.slow),
     ],
 )
-def test_there_and_back(
+def test_odd_partitions_are_migrated_and_reverted(
     ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, str], first: str
 ) -> None:
     table(ours, tmp_path, kind, *values)
@@ -77,7 +77,7 @@ def test_there_and_back(
 
 
 @pytest.mark.parametrize(
-    ("form", "kind", "values", "said"),
+    ("form", "kind", "values", "text"),
     [
         (DELTA, "INT", ("1", "01"), "several partitions with the value p=1, in different spellings"),
         (ICEBERG, "DATE", ("2024-1-5",), "partition values that Spark spells differently"),
@@ -85,14 +85,14 @@ def test_there_and_back(
         pytest.param(DELTA, "DOUBLE", ("1",), "that Spark spells differently", marks=soak.slow),
     ],
 )
-def test_what_cannot_be_followed_is_refused_before_anybody_is_told(
-    ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, ...], said: str
+def test_unsupported_partitions_are_refused_before_any_notification(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, kind: str, values: tuple[str, ...], text: str
 ) -> None:
     table(ours, tmp_path, kind, *values)
     ours.add("t", form=form)
     [seen] = precheck(ours.store, ours.warehouse, [ours.job("t")])
     first, *_ = seen.findings
     assert first.reason is PauseReason.UNSUPPORTED_LAYOUT
-    assert said in first.text
+    assert text in first.text
     [refused] = errors(ours.preprocess())
     assert refused.startswith(f"UNSUPPORTED_LAYOUT: {first.text}")

@@ -1,4 +1,4 @@
-"""Tables that nobody would make, and somebody has: each goes there and back, or is refused beforehand."""
+"""Unusual tables: each is migrated and reverted, or refused before any effect."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def refusal(ours: Fleet, form: TargetFormat) -> str:
     ],
 )
 @soak.slow
-def test_a_partition_column_in_capitals(ours: Fleet, tmp_path: Path, form: TargetFormat, stored: str) -> None:
+def test_partition_column_in_capitals_is_migrated(
+    ours: Fleet, tmp_path: Path, form: TargetFormat, stored: str
+) -> None:
     """Hive's writer names directories by it in lower case, Spark's own as it's spelled."""
     name = ours.name("t").sql
     columns = "(id INT, Day STRING) {} PARTITIONED BY (Day)" if stored.startswith("USING") else (
@@ -69,7 +71,7 @@ def test_a_partition_column_in_capitals(ours: Fleet, tmp_path: Path, form: Targe
     assert tables_in(ours.spark, ours.schema) == ["t"]
 
 
-def test_a_file_without_a_byte(ours: Fleet, tmp_path: Path) -> None:
+def test_empty_file_is_refused_for_delta_and_ignored_for_iceberg(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (id INT) STORED AS PARQUET LOCATION '{tmp_path}/t'")
     ours.spark.sql(f"INSERT INTO {name} VALUES (1), (2)")
@@ -85,9 +87,7 @@ def test_a_file_without_a_byte(ours: Fleet, tmp_path: Path) -> None:
     ("option", "value"),
     [("pathGlobFilter", "*.parquet"), pytest.param("datetimeRebaseMode", "LEGACY", marks=soak.slow)],
 )
-def test_options_by_which_spark_reads_other_rows_than_the_new_table_s_readers(
-    ours: Fleet, tmp_path: Path, option: str, value: str
-) -> None:
+def test_options_that_change_rows_are_refused(ours: Fleet, tmp_path: Path, option: str, value: str) -> None:
     ours.spark.sql(
         f"CREATE TABLE {ours.name('t').sql} (id INT) USING parquet OPTIONS ({option} '{value}') "
         f"LOCATION '{tmp_path}/t'"
@@ -96,7 +96,7 @@ def test_options_by_which_spark_reads_other_rows_than_the_new_table_s_readers(
         assert f"has the option {option.lower()}, " in refusal(ours, form)
 
 
-def test_avro_partitions_that_are_read_otherwise_than_their_table(ours: Fleet, tmp_path: Path) -> None:
+def test_avro_partitions_with_another_schema_are_refused(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {name} (id INT) PARTITIONED BY (day STRING) STORED AS AVRO "
@@ -109,7 +109,7 @@ def test_avro_partitions_that_are_read_otherwise_than_their_table(ours: Fleet, t
 
 
 @pytest.mark.parametrize("stored", ["parquet", pytest.param("orc", marks=soak.slow)])
-def test_a_column_that_older_files_lack_and_that_has_a_default(
+def test_older_files_without_a_column_with_default_are_refused(
     ours: Fleet, tmp_path: Path, stored: str
 ) -> None:
     forms = TargetFormat if stored == "parquet" else (ICEBERG,)
@@ -124,12 +124,12 @@ def test_a_column_that_older_files_lack_and_that_has_a_default(
     for form in forms:
         assert refusal(ours, form) == ""
         [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
-        said = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
-        assert said is (form is ICEBERG)
+        reason = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
+        assert reason is (form is ICEBERG)
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "said"),
+    ("kind", "values", "reason"),
     [
         ("DOUBLE", pa.array([1], pa.int32()), "as INT32, which Iceberg can't read as double"),
         pytest.param(
@@ -152,18 +152,18 @@ def test_a_column_that_older_files_lack_and_that_has_a_default(
         ),
     ],
 )
-def test_files_of_narrower_types_than_iceberg_widens(
-    ours: Fleet, tmp_path: Path, kind: str, values: pa.Array, said: str
+def test_parquet_types_that_iceberg_does_not_widen_are_refused(
+    ours: Fleet, tmp_path: Path, kind: str, values: pa.Array, reason: str
 ) -> None:
     ours.spark.sql(f"CREATE TABLE {ours.name('t').sql} (x {kind}) USING parquet LOCATION '{tmp_path}/t'")
     (tmp_path / "t").mkdir(exist_ok=True)
     pq.write_table(pa.table({"x": values}), tmp_path / "t" / "a.parquet")
     assert len(ours.rows("t")) == 1
-    assert said in refusal(ours, ICEBERG)
+    assert reason in refusal(ours, ICEBERG)
 
 
 @pytest.mark.parametrize(
-    ("form", "stored", "value", "kind", "said"),
+    ("form", "stored", "value", "kind", "reason"),
     [
         ("ORC", "x INT", "1", "DOUBLE", "stores x as int, which Iceberg can't read as double"),
         ("AVRO", "x INT", "1", "DOUBLE", "stores x as int, which Iceberg can't read as double"),
@@ -190,8 +190,8 @@ def test_files_of_narrower_types_than_iceberg_widens(
         ),
     ],
 )
-def test_orc_and_avro_files_of_types_that_iceberg_does_not_widen(
-    ours: Fleet, tmp_path: Path, form: str, stored: str, value: str, kind: str, said: str
+def test_orc_and_avro_types_that_iceberg_does_not_widen_are_refused(
+    ours: Fleet, tmp_path: Path, form: str, stored: str, value: str, kind: str, reason: str
 ) -> None:
     other, name, files = ours.name("other").sql, ours.name("t").sql, tmp_path / "t"
     ours.spark.sql(f"CREATE EXTERNAL TABLE {other} ({stored}) STORED AS {form} LOCATION '{files}'")
@@ -199,8 +199,8 @@ def test_orc_and_avro_files_of_types_that_iceberg_does_not_widen(
     ours.spark.sql(f"DROP TABLE {other}")
     ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (x {kind}) STORED AS {form} LOCATION '{files}'")
     before = ours.rows("t")
-    if said:
-        assert said in refusal(ours, ICEBERG)
+    if reason:
+        assert reason in refusal(ours, ICEBERG)
     else:
         ours.to_probation("t")
         assert ours.rows("t") == before
@@ -208,7 +208,7 @@ def test_orc_and_avro_files_of_types_that_iceberg_does_not_widen(
 
 @pytest.mark.parametrize("form", ["PARQUET", "ORC", "AVRO"])
 @soak.slow
-def test_files_that_number_their_columns(ours: Fleet, tmp_path: Path, form: str) -> None:
+def test_files_with_other_field_ids_are_refused(ours: Fleet, tmp_path: Path, form: str) -> None:
     """As those of Iceberg, Thrift and older Arrow do; Iceberg then finds columns by nothing else."""
     made, name = ours.warehouse.iceberg(ours.name("made")).sql, ours.name("t").sql
     columns = ["a INT", "s STRUCT<x: INT, ys: ARRAY<STRUCT<y: INT>>>", "m MAP<STRING, INT>", "b INT"]
@@ -231,16 +231,16 @@ def test_files_that_number_their_columns(ours: Fleet, tmp_path: Path, form: str)
 
 
 @pytest.mark.parametrize("form", ["ORC", pytest.param("AVRO", marks=soak.slow)])
-def test_a_file_of_another_format(ours: Fleet, tmp_path: Path, form: str) -> None:
+def test_file_of_another_format_is_refused(ours: Fleet, tmp_path: Path, form: str) -> None:
     name = ours.name("t").sql
     ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (id INT) STORED AS {form} LOCATION '{tmp_path}/t'")
     ours.spark.sql(f"INSERT INTO {name} VALUES (1)")
     (tmp_path / "t" / "part-x").write_text("hello" * 100)
-    assert f"part-x is none of {form}'s (" in refusal(ours, ICEBERG)
+    assert f"part-x isn't an {form} file (" in refusal(ours, ICEBERG)
 
 
 @soak.slow
-def test_columns_that_orc_files_spell_in_several_ways(ours: Fleet, tmp_path: Path) -> None:
+def test_orc_columns_in_several_spellings_are_read(ours: Fleet, tmp_path: Path) -> None:
     for columns in ("x INT", "X INT", "x INT, Y INT", "X INT, y INT"):
         other = ours.name("other").sql
         ours.spark.sql(f"CREATE TABLE {other} ({columns}) USING orc LOCATION '{tmp_path}/t'")
@@ -259,7 +259,7 @@ def avro(*fields: Mapping[str, object]) -> str:
 
 
 @pytest.mark.parametrize("by_url", [False, pytest.param(True, marks=soak.slow)])
-def test_avro_table_with_capitals_in_its_schema_and_partitions(
+def test_avro_table_with_capitals_in_schema_and_partitions_is_migrated(
     ours: Fleet, tmp_path: Path, by_url: bool
 ) -> None:
     """Hive writes columns and directories in lower case; files have the schema's names, or their aliases."""
@@ -297,7 +297,7 @@ def test_avro_table_with_capitals_in_its_schema_and_partitions(
     assert tables_in(ours.spark, ours.schema) == ["t"]
 
 
-def test_an_avro_schema_that_is_gone(ours: Fleet, tmp_path: Path) -> None:
+def test_missing_avro_schema_is_refused(ours: Fleet, tmp_path: Path) -> None:
     name, schema = ours.name("t").sql, tmp_path / "t.avsc"
     schema.write_text(avro({"name": "id", "type": "int"}))
     ours.spark.sql(
@@ -310,7 +310,7 @@ def test_an_avro_schema_that_is_gone(ours: Fleet, tmp_path: Path) -> None:
 
 
 @soak.slow
-def test_a_field_with_a_default_that_avro_files_lack(ours: Fleet, tmp_path: Path) -> None:
+def test_avro_file_without_a_field_with_default_is_refused(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     field, more = {"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 5}
     ours.spark.sql(
@@ -324,7 +324,7 @@ def test_a_field_with_a_default_that_avro_files_lack(ours: Fleet, tmp_path: Path
     assert "lacks b, which is 5 there, and would be null in Iceberg" in refusal(ours, ICEBERG)
 
 
-def test_preflight_names_tables_whose_hive_copy_keeps_milliseconds(ours: Fleet, tmp_path: Path) -> None:
+def test_preflight_lists_tables_whose_hive_copy_keeps_milliseconds(ours: Fleet, tmp_path: Path) -> None:
     keeps_milliseconds = {
         "(at TIMESTAMP) STORED AS AVRO": True,
         "(s STRUCT<at: TIMESTAMP>) USING json": True,
@@ -344,7 +344,7 @@ def test_preflight_names_tables_whose_hive_copy_keeps_milliseconds(ours: Fleet, 
 
 
 @soak.slow
-def test_a_field_s_odd_name_in_a_table_that_is_rewritten_to_delta(ours: Fleet, tmp_path: Path) -> None:
+def test_odd_field_name_is_rewritten_to_delta(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     ours.spark.sql(
         f"CREATE TABLE {name} (id INT, p STRUCT<`first name`: STRING>) USING json LOCATION '{tmp_path}/t'"

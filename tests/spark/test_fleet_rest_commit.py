@@ -1,4 +1,4 @@
-"""Files come into a table of a REST catalog by pyiceberg alone, and as Iceberg's own add_files adds them."""
+"""pyiceberg adds files to tables of a REST catalog as Iceberg's add_files does."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, rest_catalog, soak
-from tests.spark.test_fleet_manifests import DDL, DIFFERENT, PARTITIONED, TABLE, said
+from tests.spark.test_fleet_iceberg_commit import DDL, DIFFERENT, PARTITIONED, TABLE, file_entries
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import hive, iceberg, manifest_file, rest_commit
+from tableferry.fleet.copies import iceberg
+from tableferry.fleet.copies.iceberg_files import manifest, rest_commit
+from tableferry.fleet.copies.iceberg_files.data_files import Appended, Change
+from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.data_files import Appended, Change
-from tableferry.fleet.warehouse.files import ListedFile, TableFiles
-from tableferry.fleet.warehouse.prepared import Member, members
+from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles
+from tableferry.fleet.warehouse.prepared_copy import Member, members
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.spark.tables import TableName
 
@@ -40,7 +42,7 @@ def warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def listed(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableFiles]:
-    """A Hive table of four files in two partitions, and two empty Iceberg tables for them."""
+    """Create a Hive table of four files in two partitions, and two empty Iceberg tables."""
     for number, directory in enumerate(("p=7/On=2024-02-29/word=it's%3A é", "p=8/On=2024-03-01/word=b")):
         (tmp_path / directory).mkdir(parents=True)
         for part, rows in enumerate((TABLE.slice(0, 1), TABLE)):
@@ -71,20 +73,20 @@ def append(
 
 
 @soak.slow
-def test_all_is_said_that_add_files_says(warehouse: Warehouse, listed: TableFiles) -> None:
+def test_entries_equal_those_of_add_files(warehouse: Warehouse, listed: TableFiles) -> None:
     iceberg._add_files(warehouse, SOURCE, THEIRS)
     appended = append(warehouse, listed, list(listed.listing.read))
     assert appended is not None
     assert appended.since is None
-    assert [{**file, **_without(file)} for file in said(warehouse, OURS)] == [
-        {**file, **_without(file)} for file in said(warehouse, THEIRS)
+    assert [{**file, **_without(file)} for file in file_entries(warehouse, OURS)] == [
+        {**file, **_without(file)} for file in file_entries(warehouse, THEIRS)
     ]
     ours, theirs = (
         sorted(row[0] for row in warehouse.spark.table(table.sql).selectExpr("to_json(struct(*))").collect())
         for table in (OURS, THEIRS)
     )
     assert ours == theirs
-    properties = iceberg.properties_of(warehouse, OURS)
+    properties = asking.properties(warehouse.spark, warehouse.iceberg(OURS))
     assert properties["made"] == "now"
     assert properties["current-snapshot-id"] == appended.snapshot
 
@@ -97,28 +99,26 @@ def _without(file: dict[str, object]) -> dict[str, object]:
     }
 
 
-def test_files_that_went_are_taken_out_and_those_that_came_are_added(
-    warehouse: Warehouse, listed: TableFiles
-) -> None:
+def test_one_commit_removes_missing_files_and_adds_new_ones(warehouse: Warehouse, listed: TableFiles) -> None:
     *first, last = listed.listing.read
     before = append(warehouse, listed, first)
     assert before is not None
     gone = frozenset(member for member in members(listed) if member[0] == first[0])
     after = append(warehouse, listed, [last], before.snapshot, gone)
     assert after is not None
-    held = [file["file_path"] for file in said(warehouse, OURS)]
+    held = [file["file_path"] for file in file_entries(warehouse, OURS)]
     assert held == sorted(file.path for file in (*first[1:], last))
-    # What was added is the newest snapshot alone, and its predecessor took the other out.
+    # The newest snapshot adds one file, and its predecessor removes the other.
     options = {"start-snapshot-id": str(after.since), "end-snapshot-id": after.snapshot}
     added = warehouse.spark.read.options(**options).table(OURS.sql).select("_file").distinct().collect()
     assert [row[0] for row in added] == [last.path]
-    # One that isn't there isn't taken out, and nothing is done.
+    # If a file to remove is missing, nothing is committed.
     with conditions.raises("FILES_TO_REMOVE_MISSING", count=0):
         append(warehouse, listed, [], after.snapshot, gone)
-    assert [file["file_path"] for file in said(warehouse, OURS)] == held
+    assert [file["file_path"] for file in file_entries(warehouse, OURS)] == held
 
 
-def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
+def test_worker_suspended_before_its_commit_adds_no_file_twice(
     warehouse: Warehouse, listed: TableFiles
 ) -> None:
     files, awake = list(listed.listing.read), []
@@ -129,12 +129,12 @@ def test_a_worker_that_sleeps_before_its_commit_adds_no_file_twice(
     with conditions.raises("ICEBERG_COMMIT_LOST_RACE", table=OURS):
         append(replace(warehouse, guard=other), listed, files)
     assert awake[0] is not None
-    assert len(said(warehouse, OURS)) == len(files)
-    # Who knows another snapshot than the table is at does nothing.
+    assert len(file_entries(warehouse, OURS)) == len(files)
+    # With another expected snapshot, nothing is committed.
     assert append(warehouse, listed, files) is None
 
 
-def test_what_cannot_be_written_from_here_is_left_to_spark(
+def test_copy_without_write_access_is_left_to_spark(
     warehouse: Warehouse,
     listed: TableFiles,
     caplog: pytest.LogCaptureFixture,
@@ -143,13 +143,13 @@ def test_what_cannot_be_written_from_here_is_left_to_spark(
     def refuse(*_: object) -> None:
         raise PermissionError("no writing here")
 
-    monkeypatch.setattr(manifest_file, "data_file", refuse)
+    monkeypatch.setattr(manifest, "data_file", refuse)
     assert append(warehouse, listed, list(listed.listing.read)) is None
-    assert "so that Spark adds its files: no writing here" in caplog.text
-    assert said(warehouse, OURS) == []
+    assert "so Spark adds its files: no writing here" in caplog.text
+    assert file_entries(warehouse, OURS) == []
 
 
-def test_what_pyiceberg_does_not_reach_is_left_to_spark(
+def test_unreachable_files_and_catalogs_are_left_to_spark(
     warehouse: Warehouse, listed: TableFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     moved = [file._replace(path=f"{file.path}.moved") for file in listed.listing.read]
@@ -165,5 +165,5 @@ def test_what_pyiceberg_does_not_reach_is_left_to_spark(
         assert append(warehouse, listed, list(listed.listing.read)) is None
     finally:
         spark.conf.set(key, str(address))
-    assert "127.0.0.1 isn't reached from here, so that Spark adds files there" in caplog.text
-    assert said(warehouse, OURS) == []
+    assert "this process doesn't reach 127.0.0.1, so Spark adds files there" in caplog.text
+    assert file_entries(warehouse, OURS) == []

@@ -1,4 +1,4 @@
-"""Tables whose files can't become the new table's: their rows are rewritten, there and back."""
+"""Tables whose files can't become the new table's files: their rows are rewritten."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.spark.fleets import Fleet, errors, fleet
 from tests.spark.tables import tables_in
 
 from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.copies.comparison import RowsDiffer
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
+from tableferry.fleet.copies.rewrite.partitions import CommitNote
 from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.comparing import RowsDiffer
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import Prepared
-from tableferry.fleet.warehouse.rewriting import copies, writing
-from tableferry.fleet.warehouse.rewriting.pieces import Note
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -116,7 +116,9 @@ def with_nulls(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("how", "form"), [*WAYS, *soak.amount([], MORE_WAYS)])
-def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetFormat) -> None:
+def test_rewritten_table_is_migrated_and_reverted(
+    ours: Fleet, tmp_path: Path, how: str, form: TargetFormat
+) -> None:
     stored = STORED[how]
     table(ours, tmp_path, stored)
     # Hive's own readers show a null partition by its directory's name, and the new table has a null there.
@@ -153,8 +155,8 @@ def test_there_and_back(ours: Fleet, tmp_path: Path, how: str, form: TargetForma
     assert errors(ours.revert("facts", from_archive=True)) == []
     assert tables_in(ours.spark, ours.schema) == ["facts"]
     assert with_nulls(ours.rows("facts")) == after
-    copies = tmp_path / f"facts_{form.value}"
-    assert not copies.exists()
+    rewritten_copy = tmp_path / f"facts_{form.value}"
+    assert not rewritten_copy.exists()
     insert(ours, f"{ours.schema}.facts", stored, 9)
     assert len(ours.rows("facts")) == len(after) + 1
 
@@ -171,11 +173,11 @@ def dying(warehouse: Warehouse, effects: int) -> Warehouse:
         if next(left, None) is None:
             raise Died
 
-    return replace(warehouse, guard=guard, prepared=Prepared())
+    return replace(warehouse, guard=guard, prepared=PreparedCopy())
 
 
 @soak.slow
-def test_a_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: Path) -> None:
+def test_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: Path) -> None:
     """A session has a text of its own for each commit of Delta's."""
     columns = "id INT, code CHAR(5), label VARCHAR(3), kind STRING DEFAULT 'x'"
     table(ours, tmp_path, Stored("USING csv", columns, more="'ab', 'l', 'y'"))
@@ -191,8 +193,8 @@ def test_a_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path:
 
 def ahead(ours: Fleet, form: TargetFormat) -> Warehouse:
     """Write a table's rows anew, in chunks of one partition, and return the warehouse that knows of it."""
-    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=Prepared())
-    writing.write_ahead(warehouse, ours.name("facts"), copy_name(ours, form), form)
+    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy())
+    writer.write_before_block(warehouse, ours.name("facts"), copy_name(ours, form), form)
     return warehouse
 
 
@@ -201,21 +203,21 @@ def copy_name(ours: Fleet, form: TargetFormat) -> TableName:
 
 
 def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
-    """Return the pieces that each commit of the copy has written."""
+    """Return the partitions that each commit of the copy has written."""
     name = copy_name(ours, form)
     if form is ICEBERG:
-        query = f"SELECT summary['{copies.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
+        query = f"SELECT summary['{rewritten_copy.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
         notes = ours.spark.sql(f"{query} ORDER BY committed_at").collect()
     else:
         notes = ours.spark.sql(f"DESCRIBE HISTORY {name.sql}").select("userMetadata").collect()[::-1]
-    return [dict(Note.of(row[0]).pieces) for row in notes if row[0]]
+    return [dict(CommitNote.of(row[0]).partitions) for row in notes if row[0]]
 
 
 DAYS = ["day=__HIVE_DEFAULT_PARTITION__", "day=a", "day=b c"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_was_written_is_kept_whenever_a_worker_dies(
+def test_written_chunks_are_kept_after_a_crash_at_any_point(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
@@ -224,17 +226,17 @@ def test_what_was_written_is_kept_whenever_a_worker_dies(
     # The first effect makes the copy, and each other one writes a partition.
     for _ in range(3):
         with pytest.raises(Died):
-            writing.write_ahead(dying(warehouse, 1), source, name, form)
-    assert [list(pieces) for pieces in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
+            writer.write_before_block(dying(warehouse, 1), source, name, form)
+    assert [list(partitions) for partitions in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
     # All are compared by the run that goes on, and none is written twice.
-    assert writing.write_ahead(dying(warehouse, 1), source, name, form) == 3
-    assert [list(pieces) for pieces in commits(ours, form)] == [[day] for day in DAYS]
+    assert writer.write_before_block(dying(warehouse, 1), source, name, form) == 3
+    assert [list(partitions) for partitions in commits(ours, form)] == [[day] for day in DAYS]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_rows_written_during_the_rewrite_are_copied(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     table(ours, tmp_path, TEXT)
     source, name, events = ours.name("facts"), copy_name(ours, form), count()
 
@@ -248,18 +250,18 @@ def test_people_write_while_their_table_is_rewritten(ours: Fleet, tmp_path: Path
                     f"INSERT OVERWRITE {source.sql} PARTITION (day) VALUES (5, {TEXT.more}, 'b c')"
                 )
 
-    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=Prepared(), guard=between)
-    writing.write_ahead(warehouse, source, name, form)
+    warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy(), guard=between)
+    writer.write_before_block(warehouse, source, name, form)
     insert(ours, source.sql, TEXT, 6, "'a'")
     hive.listed(warehouse, hive.demand(warehouse, source))
-    assert writing.write_rest(warehouse, source, name, form) == 3
-    assert writing.demand_same(warehouse, source, name, form) == 4
+    assert writer.write_during_block(warehouse, source, name, form) == 3
+    assert writer.require_rewritten_rows(warehouse, source, name, form) == 4
     assert sorted(row[0] for row in ours.rows(name)) == [1, 3, 4, 5, 6]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
+def test_only_changed_partitions_are_rewritten_while_writes_are_blocked(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
@@ -269,28 +271,28 @@ def test_only_what_changed_is_written_and_compared_when_writes_are_blocked(
     insert(ours, source.sql, TEXT, 4, "'a'")
     ours.spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (day = 'b c')")
     hive.listed(warehouse, hive.demand(warehouse, source))
-    assert writing.write_rest(warehouse, source, name, form) == 2
+    assert writer.write_during_block(warehouse, source, name, form) == 2
     [changed, gone, *_] = commits(ours, form)[written:]
     assert list(changed) == ["day=a"]
     assert gone == {"day=b c": None}
-    assert writing.demand_same(warehouse, source, name, form) == 2
-    assert writing.demand_same(warehouse, source, name, form) == 0
+    assert writer.require_rewritten_rows(warehouse, source, name, form) == 2
+    assert writer.require_rewritten_rows(warehouse, source, name, form) == 0
     assert len(ours.rows(name)) == 3
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
 @pytest.mark.parametrize("form", [TargetFormat.ICEBERG, pytest.param(TargetFormat.DELTA, marks=soak.slow)])
 @soak.slow
-def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
+def test_chunk_of_a_suspended_worker_is_not_committed_after_the_block(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
     source, name = ours.name("facts"), copy_name(ours, form)
     ahead(ours, form)
     described = hive.demand(ours.warehouse, source)
-    before = copies.read(ours.warehouse, name, form)
+    before = rewritten_copy.read(ours.warehouse, name, form)
     warehouse = ahead(ours, form)
-    writing.write_rest(warehouse, source, name, form)
+    writer.write_during_block(warehouse, source, name, form)
     wanted = ours.rows(name)
     if form is DELTA:
         # By then the table may have its last name, and people may have written to it.
@@ -298,16 +300,18 @@ def test_a_chunk_of_a_suspended_worker_changes_nothing_after_the_block(
         wanted = ours.rows(name)
         # It reads the copy again afterwards, and finds what people did.
         with conditions.raises("REWRITTEN_COPY_WRITTEN"):
-            copies.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
+            rewritten_copy.write(
+                ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'")
+            )
     else:
         # There it doesn't find the table by its first name any more; until then it writes the same rows.
-        copies.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
+        rewritten_copy.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
     assert ours.rows(name) == wanted
 
 
 @pytest.mark.parametrize("how", ["text", pytest.param("json", marks=soak.slow)])
 @soak.slow
-def test_partitions_that_spark_cant_ask_a_metastore_for_are_written_too(
+def test_partitions_that_spark_cannot_filter_in_a_metastore_are_written(
     ours: Fleet, tmp_path: Path, how: str
 ) -> None:
     table(ours, tmp_path, STORED[how])
@@ -319,22 +323,22 @@ def test_partitions_that_spark_cant_ask_a_metastore_for_are_written_too(
 
 
 @soak.slow
-def test_rows_that_were_written_wrongly_are_found_and_written_once_more(ours: Fleet, tmp_path: Path) -> None:
+def test_wrong_rows_are_found_and_rewritten(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, ICEBERG), ours.name("facts"), copy_name(ours, ICEBERG)
     described = hive.demand(warehouse, source)
-    copy = copies.read(warehouse, name, ICEBERG)
+    copy = rewritten_copy.read(warehouse, name, ICEBERG)
     held = {"day=a": copy.held["day=a"].digest}
-    copies.write(warehouse, described, copy, held, ("false", "day = 'a'"))
+    rewritten_copy.write(warehouse, described, copy, held, ("false", "day = 'a'"))
     assert len(ours.rows(name)) == 2
     with pytest.raises(RowsDiffer):
-        writing.demand_same(warehouse, source, name, ICEBERG)
+        writer.require_rewritten_rows(warehouse, source, name, ICEBERG)
     ahead(ours, ICEBERG)
     assert len(ours.rows(name)) == 3
 
 
 @soak.slow
-def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_path: Path) -> None:
+def test_foreign_tables_and_commits_stay_unchanged(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     name = copy_name(ours, DELTA)
     ours.spark.sql(f"CREATE TABLE {name.sql} (other INT) USING delta")
@@ -348,16 +352,16 @@ def test_what_somebody_else_has_made_or_written_is_left_alone(ours: Fleet, tmp_p
 
 
 @soak.slow
-def test_a_table_that_is_read_in_another_way_is_written_from_the_start(ours: Fleet, tmp_path: Path) -> None:
+def test_table_with_changed_read_options_is_rewritten_from_the_start(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ahead(ours, ICEBERG)
     ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} ADD COLUMNS (late STRING)")
     ahead(ours, ICEBERG)
-    assert [list(pieces) for pieces in commits(ours, ICEBERG)] == [[day] for day in DAYS]
+    assert [list(partitions) for partitions in commits(ours, ICEBERG)] == [[day] for day in DAYS]
     assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, ICEBERG))
 
 
-def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: Path) -> None:
+def test_table_that_hive_reads_differently_than_spark_is_refused(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ours.spark.sql(f"ALTER TABLE {ours.name('facts').sql} SET TBLPROPERTIES ('skip.header.line.count' = '1')")
     ours.add("facts", rewrite=True)
@@ -367,7 +371,7 @@ def test_what_hive_reads_otherwise_than_spark_is_refused(ours: Fleet, tmp_path: 
 
 
 @soak.slow
-def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Fleet, tmp_path: Path) -> None:
+def test_job_paused_for_its_files_resumes_with_rewrite(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     ours.add("facts")
     [refused] = errors(ours.preprocess())
@@ -383,7 +387,7 @@ def test_a_job_that_waits_as_its_files_cant_stay_goes_on_with_rewrite(ours: Flee
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_closing_removes_the_files_that_only_hive_has_read(
+def test_closing_removes_what_shadow_wrote_and_lists_the_hive_table_s_own_files(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     table(ours, tmp_path, TEXT)
@@ -391,18 +395,23 @@ def test_closing_removes_the_files_that_only_hive_has_read(
     ours.write("facts", f"INSERT INTO {{t}} VALUES (4, {TEXT.more}, 'a')")
     ours.to_archive("facts")
     after = ours.rows("facts")
+    own = {file for file in (tmp_path / "facts").rglob("part-*") if "tableferry-" not in file.name}
     ours.mark("facts", days=0)
     assert errors(ours.close()) == []
     assert tables_in(ours.spark, ours.schema) == ["facts"]
     assert ours.rows("facts") == after
-    assert list((tmp_path / "facts").rglob("part-*")) == []
+    assert {*(tmp_path / "facts").rglob("part-*")} == own
+    assert not list((tmp_path / "facts").rglob("*tableferry-*"))
+    assert list(ours.job("facts").record.left_directories) == [
+        f"file:{tmp_path}/facts (the Hive table's own files)"
+    ]
     assert not (tmp_path / "facts_sync").exists()
     ours.write("facts", f"INSERT INTO {{t}} VALUES (5, {TEXT.more}, 'a')")
     assert len(ours.rows("facts")) == len(after) + 1
 
 
 @soak.slow
-def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp_path: Path) -> None:
+def test_null_partition_of_avro_equals_that_of_iceberg(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, Stored("STORED AS AVRO", "id INT, name STRING", more="'more'"))
     assert (3, "more", NULL) in ours.rows("facts")
     ours.to_probation("facts")
@@ -410,9 +419,7 @@ def test_a_null_partition_of_avro_is_the_same_as_one_of_iceberg(ours: Fleet, tmp
 
 
 @soak.slow
-def test_a_copy_has_the_columns_that_somebody_added_since_this_session_read_the_table(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_copy_has_columns_that_were_added_after_the_sessions_first_read(ours: Fleet, tmp_path: Path) -> None:
     """A copy without them takes no rows, and would be taken for the right one in each later run."""
     table(ours, tmp_path, STORED["json"])
     name = ours.name("facts").sql
@@ -425,9 +432,7 @@ def test_a_copy_has_the_columns_that_somebody_added_since_this_session_read_the_
     assert with_nulls(ours.rows("facts")) == ours.rows(copy_name(ours, DELTA))
 
 
-def test_a_file_that_cant_be_read_is_not_left_out_because_the_session_says_so(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_unreadable_file_fails_despite_session_settings(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, STORED["orc"])
     [file] = (tmp_path / "facts" / "day=a").glob("part-*")
     file.write_bytes(file.read_bytes()[:20])
@@ -439,14 +444,12 @@ def test_a_file_that_cant_be_read_is_not_left_out_because_the_session_says_so(
             ahead(ours, DELTA)
 
 
-def test_a_copy_that_is_made_anew_while_writes_are_blocked_is_compared_as_a_whole(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_copy_recreated_while_writes_are_blocked_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, DELTA), ours.name("facts"), copy_name(ours, DELTA)
-    assert writing.demand_same(warehouse, source, name, DELTA) == 0
+    assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 0
     ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
     hive.listed(warehouse, hive.demand(warehouse, source))
     # Its chunks have the versions that those of the copy before had.
-    assert writing.write_rest(warehouse, source, name, DELTA) == 3
-    assert writing.demand_same(warehouse, source, name, DELTA) == 3
+    assert writer.write_during_block(warehouse, source, name, DELTA) == 3
+    assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 3

@@ -15,15 +15,15 @@ from tests.spark.fleets import Fleet, dynamic_fleet, errors, hive_table
 from tests.spark.tables import tables_in
 
 from tableferry.fleet.checks.preflight_run import precheck
+from tableferry.fleet.closure import leftovers
+from tableferry.fleet.closure.leftovers import Leftovers
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
-from tableferry.fleet.warehouse import asking, hive, leftovers, metastore, removing
-from tableferry.fleet.warehouse.leftovers import Leftovers
-from tableferry.fleet.warehouse.prepared import Prepared
-from tableferry.fleet.warehouse.rewriting import copies, writing
+from tableferry.fleet.warehouse import asking, hive, metastore
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
-from tableferry.storage.port import TableStorage
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
@@ -49,7 +49,7 @@ def copy_name(ours: Fleet, form: TargetFormat) -> TableName:
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("made", ["STORED AS PARQUET", pytest.param("USING {}", marks=soak.slow)])
-def test_a_table_of_the_copy_s_name_stays_when_its_job_is_reverted(
+def test_foreign_table_with_the_copys_name_stays_after_a_revert(
     ours: Fleet, tmp_path: Path, form: TargetFormat, made: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
@@ -64,7 +64,7 @@ def test_a_table_of_the_copy_s_name_stays_when_its_job_is_reverted(
 
 
 @soak.slow
-def test_a_directory_may_be_called_as_a_copy_s_is(ours: Fleet, tmp_path: Path) -> None:
+def test_table_whose_directory_is_named_like_a_copys_is_migrated(ours: Fleet, tmp_path: Path) -> None:
     """And somebody's table may lie beside it, by a name that only a trial's directory once had."""
     folder, beside = tmp_path / "t_delta" / "20240131", tmp_path / "t_delta" / "20240131_sync_try"
     hive_table(ours.spark, ours.name("t").sql, folder, [(1, "a")])
@@ -79,7 +79,7 @@ def test_a_directory_may_be_called_as_a_copy_s_is(ours: Fleet, tmp_path: Path) -
 
 
 @soak.slow
-def test_a_delta_table_that_somebody_made_in_the_same_directory_stays(ours: Fleet, tmp_path: Path) -> None:
+def test_foreign_delta_table_in_the_same_directory_stays(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.add("t", form=DELTA)
     assert errors(ours.preprocess()) == []
@@ -93,7 +93,7 @@ def test_a_delta_table_that_somebody_made_in_the_same_directory_stays(ours: Flee
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_files_that_lie_where_rows_are_to_be_written_stop_that(
+def test_rewrite_is_refused_if_its_directory_is_not_empty(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     text_table(ours, tmp_path)
@@ -115,9 +115,7 @@ def test_files_that_lie_where_rows_are_to_be_written_stop_that(
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_a_revert_removes_what_was_rewritten_and_no_more(
-    ours: Fleet, tmp_path: Path, form: TargetFormat
-) -> None:
+def test_revert_removes_only_the_rewritten_files(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     text_table(ours, tmp_path)
     ours.to_probation("t", form=form, rewrite=True)
     folder = tmp_path / f"t_{form.value}"
@@ -129,7 +127,7 @@ def test_a_revert_removes_what_was_rewritten_and_no_more(
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_files_of_a_dropped_partition_stay_when_a_rewritten_table_is_closed(
+def test_close_of_a_rewritten_table_keeps_files_of_dropped_partitions(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     name = text_table(ours, tmp_path)
@@ -152,7 +150,7 @@ def test_files_of_a_dropped_partition_stay_when_a_rewritten_table_is_closed(
 
 
 @soak.slow
-def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_path: Path) -> None:
+def test_files_of_rewritten_hive_table_without_entry_stay_after_close(ours: Fleet, tmp_path: Path) -> None:
     text_table(ours, tmp_path)
     ours.to_probation("t", rewrite=True)
     ours.to_archive("t")
@@ -161,46 +159,46 @@ def test_a_closed_table_whose_files_nobody_knows_keeps_them(ours: Fleet, tmp_pat
     ours.mark("t", days=0)
     assert errors(ours.close()) == []
     assert sorted((tmp_path / "t").rglob("part-*")) == files
-    assert "nobody knows which of its files" in str(ours.job("t").record.left_directories)
+    assert f"file:{tmp_path}/t (the Hive table's own files)" in ours.job("t").record.left_directories
 
 
-def test_a_new_table_that_lies_among_hive_s_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:
+def test_new_table_among_hives_files_is_not_closed(ours: Fleet, tmp_path: Path) -> None:
     name = copy_name(ours, ICEBERG)
     ours.spark.sql(
         f"CREATE TABLE {ours.warehouse.iceberg(name).sql} (id INT) USING iceberg LOCATION '{tmp_path}/odd'"
     )
     for root in (f"file:{tmp_path}/odd", f"file:{tmp_path}", f"file:{tmp_path}/odd/data"):
         with conditions.raises("REWRITTEN_TABLE_AMONG_OLD_FILES", folder=re.compile("odd")):
-            leftovers.demand_apart(ours.warehouse, name, Leftovers(root))
-    leftovers.demand_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
+            leftovers.require_apart(ours.warehouse, name, Leftovers(root))
+    leftovers.require_apart(ours.warehouse, name, Leftovers(f"file:{tmp_path}/od"))
 
 
 @pytest.mark.parametrize("first", [True, pytest.param(False, marks=soak.slow)])
-def test_who_was_suspended_inside_a_commit_replaces_nothing_that_came_since(
+def test_commit_of_a_suspended_worker_replaces_no_newer_rows(
     ours: Fleet, tmp_path: Path, first: bool
 ) -> None:
     source, name = text_table(ours, tmp_path), copy_name(ours, ICEBERG)
 
     def ahead() -> None:
-        warehouse = replace(ours.warehouse, prepared=Prepared())
-        writing.write_ahead(warehouse, source, name, ICEBERG)
+        warehouse = replace(ours.warehouse, prepared=PreparedCopy())
+        writer.write_before_block(warehouse, source, name, ICEBERG)
 
     table = hive.demand(ours.warehouse, source)
     if not first:
         ahead()
-    before = copies.opened(ours.warehouse, table, name, ICEBERG)
+    before = rewritten_copy.open_copy(ours.warehouse, table, name, ICEBERG)
     ours.spark.sql(f"INSERT INTO {source.sql} PARTITION (day = 'a') VALUES (3, NULL)")
     ahead()
     # What it has read of the Hive table by then is older, which an empty selection stands for.
     with pytest.raises(SPARK_ERRORS):
-        copies.write(ours.warehouse, table, before, {"day=a": "old"}, ("false", "day = 'a'"))
+        rewritten_copy.write(ours.warehouse, table, before, {"day=a": "old"}, ("false", "day = 'a'"))
     assert [row[0] for row in ours.rows(name)] == [1, 2, 3]
 
 
 @soak.slow
-def test_a_copy_of_delta_s_keeps_its_commits_until_it_has_its_last_name(ours: Fleet, tmp_path: Path) -> None:
+def test_delta_copy_keeps_its_commits_until_the_switch(ours: Fleet, tmp_path: Path) -> None:
     source, name = text_table(ours, tmp_path), copy_name(ours, DELTA)
-    writing.write_ahead(replace(ours.warehouse, prepared=Prepared()), source, name, DELTA)
+    writer.write_before_block(replace(ours.warehouse, prepared=PreparedCopy()), source, name, DELTA)
     assert asking.properties(ours.spark, name)[RETENTION] == "interval 36500 days"
     ours.spark.sql(f"DROP TABLE {name.sql}")
     for path in sorted((tmp_path / "t_delta").rglob("*"), reverse=True):
@@ -210,9 +208,7 @@ def test_a_copy_of_delta_s_keeps_its_commits_until_it_has_its_last_name(ours: Fl
 
 
 @pytest.mark.parametrize("stored", ["PARQUET", pytest.param("TEXTFILE", marks=soak.slow)])
-def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
-    ours: Fleet, tmp_path: Path, stored: str
-) -> None:
+def test_partition_of_a_wrong_type_pauses_only_its_table(ours: Fleet, tmp_path: Path, stored: str) -> None:
     for table in ("odd", "t"):
         ours.spark.sql(
             f"CREATE EXTERNAL TABLE {ours.name(table).sql} (id INT) PARTITIONED BY (month INT) "
@@ -236,7 +232,7 @@ def test_a_partition_that_is_not_of_its_column_s_type_stops_its_table_alone(
 
 @pytest.mark.parametrize("form", FORMATS)
 @soak.slow
-def test_a_table_whose_name_spark_hides_goes_there_and_back(
+def test_table_with_a_name_that_spark_redacts_is_migrated_and_reverted(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     """Spark shows no property that has a word such as url, token or secret in it."""
@@ -258,41 +254,8 @@ def test_a_table_whose_name_spark_hides_goes_there_and_back(
     assert not (tmp_path / table / "_delta_log").exists()
 
 
-class Dead(BaseException):
-    """A worker died."""
-
-
 @soak.slow
-def test_who_dies_while_the_record_is_removed_costs_no_file_of_a_dropped_partition(
-    ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = text_table(ours, tmp_path)
-    ours.spark.sql(f"ALTER TABLE {name.sql} DROP PARTITION (day = 'b')")
-    dropped = [path.name for path in (tmp_path / "t/day=b").glob("part-*")]
-    ours.to_probation("t", rewrite=True)
-    ours.to_archive("t")
-    ours.mark("t", days=0)
-
-    def half(storage: TableStorage[str], location: str) -> bool:
-        if "/known-" in location:
-            for part in Path(location.removeprefix("file:")).glob("part-*"):
-                part.unlink()
-            raise Dead
-        storage.remove(location)
-        return True
-
-    with monkeypatch.context() as patch:
-        patch.setattr(removing, "_remove", half)
-        with pytest.raises(Dead):
-            ours.close()
-    ours.clock.turn(days=1)
-    assert errors(ours.close()) == []
-    assert [path.name for path in (tmp_path / "t").rglob("part-*")] == dropped
-    assert not (tmp_path / "t_sync").exists()
-
-
-@soak.slow
-def test_a_delta_table_that_is_the_metastore_s_own_by_now_keeps_its_files(ours: Fleet) -> None:
+def test_delta_table_that_became_managed_keeps_its_files(ours: Fleet) -> None:
     name = ours.name("t")
     ours.spark.sql(f"CREATE TABLE {name.sql} (id INT) STORED AS PARQUET")
     ours.spark.sql(f"INSERT INTO {name.sql} VALUES (1), (2)")

@@ -12,22 +12,12 @@ from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
 from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.copies import comparison, copy_removal, delta, iceberg
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.warehouse import (
-    comparing,
-    copy_removal,
-    definitions,
-    delta,
-    existing,
-    external,
-    hive,
-    iceberg,
-    renaming,
-    views,
-)
+from tableferry.fleet.warehouse import definitions, existing, external, hive, renaming, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import catalog, session
 from tableferry.spark.tables import TableName
@@ -153,8 +143,8 @@ PAUSES = {
 def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names, Callable[..., int], Kind]:
     names = Names.of(NewJob(table_name(table), form))
     if form is TargetFormat.ICEBERG:
-        return names, iceberg.make, Kind.ICEBERG
-    return names, delta.make, Kind.DELTA
+        return names, iceberg.create_copy, Kind.ICEBERG
+    return names, delta.create_copy, Kind.DELTA
 
 
 @soak.slow
@@ -218,7 +208,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
         assert rows(warehouse, names.main) == before
     assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
     assert fence.differences(warehouse, names.main, marked) == ""
-    comparing.demand_same(warehouse, names.main, names.copy)
+    comparison.require_same_rows(warehouse, names.main, names.copy)
 
     for _ in range(2):
         renaming.rename(warehouse, names.main, names.hive)
@@ -229,7 +219,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
         assert rows(warehouse, names.main, kind) == before
     assert existing.job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
     assert views.check(warehouse, names.main) == ()
-    comparing.demand_same(warehouse, names.hive, names.main)
+    comparison.require_same_rows(warehouse, names.hive, names.main)
     assert contents(warehouse, names.hive) == files
 
     renaming.rename(warehouse, names.main, names.copy)

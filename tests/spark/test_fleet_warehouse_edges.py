@@ -16,18 +16,16 @@ from tests import conditions, soak
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
+from tableferry.fleet.copies import comparison, copy_removal, delta, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
-    comparing,
-    copy_removal,
+    asking,
     definitions,
-    delta,
     existing,
     external,
     hive,
-    iceberg,
     metastore,
     renaming,
     versions,
@@ -77,24 +75,22 @@ def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) 
 
 
 @soak.slow
-def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
-    warehouse: Warehouse, source: TableName
-) -> None:
+def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse, source: TableName) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
     ice = warehouse.iceberg(target)
     expected, files = rows(warehouse, source), contents(warehouse, source)
 
     spark.sql(iceberg.create_statement(hive.demand(warehouse, source), ice))
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == expected
     made = versions.current(warehouse, target, TargetFormat.ICEBERG)
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     assert versions.current(warehouse, target, TargetFormat.ICEBERG) == made
 
     add = f"CALL ice.system.add_files(table => '{ice}', source_table => '{source}'"
     spark.sql(f"{add}, check_duplicate_files => false)")
     assert len(rows(warehouse, target, ICEBERG)) == 2 * len(expected)
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == expected
 
     # None of Iceberg's own ways removes a file that Hive reads.
@@ -106,7 +102,7 @@ def test_an_iceberg_table_holds_each_file_once_whatever_was_left(
             spark.sql(statement)
     assert contents(warehouse, source) == files
     spark.sql(f"INSERT INTO {source} PARTITION (k = 3) VALUES (4, 'late')")
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
     copy_removal.drop_copy(warehouse, source, target, TargetFormat.ICEBERG)
     assert contents(warehouse, source).items() >= files.items()
@@ -119,30 +115,30 @@ def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableNam
     spark.sql(f"CREATE TABLE {warehouse.iceberg(ice).sql} (id INT) USING iceberg")
     spark.sql(f"CREATE TABLE {lake.sql} (id INT) USING delta LOCATION '{tmp_path}/lake'")
     with conditions.raises("COPY_NAME_TAKEN", table=ice):
-        iceberg.make(warehouse, source, ice)
+        iceberg.create_copy(warehouse, source, ice)
     with conditions.raises("COPY_NAME_TAKEN", table=lake):
-        delta.make(warehouse, source, lake)
+        delta.create_copy(warehouse, source, lake)
     with conditions.raises("COPY_NAME_TAKEN", kind="a Hive table"):
-        delta.make(warehouse, source, source)
+        delta.create_copy(warehouse, source, source)
     assert not (tmp_path / "t/_delta_log").exists()
 
 
 @soak.slow
-def test_a_delta_log_names_each_file_once_whatever_was_left(
+def test_delta_log_lists_each_file_once_after_any_leftover(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     spark, target, log = warehouse.spark, beside(source, "_delta"), tmp_path / "t/_delta_log"
     expected, files = rows(warehouse, source), contents(warehouse, source)
-    delta.make(warehouse, source, target)
+    delta.create_copy(warehouse, source, target)
     spark.sql(f"DROP TABLE {target.sql}")
-    delta.make(warehouse, source, target)
+    delta.create_copy(warehouse, source, target)
     assert rows(warehouse, target) == expected
     assert [path.name for path in log.glob("*.json")] == ["00000000000000000000.json"]
     spark.sql(f"INSERT INTO {source} PARTITION (k = 'a b%:/é') VALUES (4, 'late')")
-    delta.make(warehouse, source, target)
+    delta.create_copy(warehouse, source, target)
     assert rows(warehouse, target) == rows(warehouse, source)
     made = (log / "00000000000000000000.json").read_text()
-    delta.make(warehouse, source, target)
+    delta.create_copy(warehouse, source, target)
     assert (log / "00000000000000000000.json").read_text() == made
     # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
     log.rename(tmp_path / "t/_tableferry_dropped_log")
@@ -155,25 +151,25 @@ def test_a_delta_log_names_each_file_once_whatever_was_left(
     # Somebody else's conversion of the same directory isn't taken for ours.
     spark.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/t` PARTITIONED BY (k STRING)")
     with conditions.raises("DELTA_TABLE_IN_HIVE_DIRECTORY", table=source):
-        delta.make(warehouse, source, target)
+        delta.create_copy(warehouse, source, target)
     assert log.exists()
     rmtree(log)
 
-    delta.make(warehouse, source, target)
+    delta.create_copy(warehouse, source, target)
     spark.sql(f"INSERT INTO {target.sql} VALUES (9, 'new', 9)")
     spark.sql(f"DROP TABLE {target.sql}")
     with conditions.raises("DELTA_TABLE_IN_HIVE_DIRECTORY", table=source):
-        delta.make(warehouse, source, target)
+        delta.create_copy(warehouse, source, target)
     assert log.exists()
 
 
-def test_delta_takes_no_partition_from_elsewhere(
+def test_delta_refuses_partitions_outside_the_directory(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     warehouse.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 7) LOCATION '{tmp_path}/far'")
     warehouse.spark.sql(f"INSERT INTO {source.sql} PARTITION (k = 7) VALUES (7, 'far')")
     with conditions.raises("PARTITIONS_OUTSIDE_DIRECTORY", partitions=re.compile("k=7 at file:.*/far")):
-        delta.make(warehouse, source, beside(source, "_delta"))
+        delta.create_copy(warehouse, source, beside(source, "_delta"))
     assert not (tmp_path / "t/_delta_log").exists()
 
 
@@ -183,7 +179,7 @@ def test_files_in_nested_directories_are_refused(
     [file] = (tmp_path / "t/k=2").glob("*.parquet")
     (tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1").mkdir()
     shutil.copy(file, tmp_path / "t/k=2/HIVE_UNION_SUBDIR_1/more.parquet")
-    for make in (iceberg.make, delta.make):
+    for make in (iceberg.create_copy, delta.create_copy):
         with conditions.raises("FILES_TOO_DEEP", files=re.compile(r"HIVE_UNION_SUBDIR_1/more\.parquet")):
             make(warehouse, source, beside(source, "_copy"))
     assert not (tmp_path / "t/_delta_log").exists()
@@ -194,7 +190,7 @@ def test_files_in_nested_directories_are_refused(
     [("parquet", "ID, Name, AT, Nested, List"), ("orc", "_col0, _col1, _col2, _col3, _col4")],
 )
 @soak.slow
-def test_columns_that_files_spell_otherwise_are_found(
+def test_columns_with_another_spelling_in_files_are_found(
     warehouse: Warehouse, schema: str, tmp_path: Path, stored: str, columns: str
 ) -> None:
     spark = warehouse.spark
@@ -211,16 +207,14 @@ def test_columns_that_files_spell_otherwise_are_found(
     spark.sql(f"INSERT INTO {schema}.t PARTITION (k = 2) SELECT 2, 'b', NULL, named_struct('a', 6), array(3)")
     source = TableName(("spark_catalog", schema, "t"))
     target = beside(source, "_iceberg")
-    iceberg.make(warehouse, source, target)
-    comparing.demand_same(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
+    comparison.require_same_rows(warehouse, source, target)
     [read, _] = rows(warehouse, target, ICEBERG)
     assert read.startswith("(1, 'a', datetime")
     assert "5" in read
 
 
-def test_files_that_spell_a_column_each_in_its_own_way(
-    warehouse: Warehouse, schema: str, tmp_path: Path
-) -> None:
+def test_each_file_may_spell_a_column_differently(warehouse: Warehouse, schema: str, tmp_path: Path) -> None:
     table = TableName(("spark_catalog", schema, "spelled"))
     warehouse.spark.sql(
         f"CREATE EXTERNAL TABLE {table.sql} (id INT, s STRUCT<x: INT>) STORED AS PARQUET "
@@ -232,12 +226,12 @@ def test_files_that_spell_a_column_each_in_its_own_way(
         file.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({outer: pa.array([number], pa.int32()), deep: struct}), file)
     copy = beside(table, "_iceberg")
-    iceberg.make(warehouse, table, copy)
-    assert comparing.demand_same(warehouse, table, copy) == 3
+    iceberg.create_copy(warehouse, table, copy)
+    assert comparison.require_same_rows(warehouse, table, copy) == 3
     assert sorted(rows(warehouse, copy, ICEBERG)) == [f"({n}, Row(x={10 * n}))" for n in range(3)]
 
 
-def test_columns_that_only_files_have_are_in_no_copy(
+def test_columns_that_only_files_have_are_not_copied(
     warehouse: Warehouse, schema: str, tmp_path: Path
 ) -> None:
     """As after Hive's ALTER TABLE … REPLACE COLUMNS, which leaves the files as they are."""
@@ -255,8 +249,8 @@ def test_columns_that_only_files_have_are_in_no_copy(
     pq.write_table(pa.table({"id": pa.array([4], pa.int32())}), tmp_path / "fewer/b.parquet")
     for form in TargetFormat:
         copy = beside(table, f"_{form.value}")
-        (iceberg if form is TargetFormat.ICEBERG else delta).make(warehouse, table, copy)
-        assert comparing.demand_same(warehouse, table, copy) == 2
+        (iceberg if form is TargetFormat.ICEBERG else delta).create_copy(warehouse, table, copy)
+        assert comparison.require_same_rows(warehouse, table, copy) == 2
         named = warehouse.named(copy, form).sql
         assert [column.name for column in warehouse.spark.table(named).schema] == ["id", "s", "l", "late"]
         assert warehouse.spark.sql(f"SELECT id FROM {named} WHERE s.x = 1 AND id < 4").collect() == [(3,)]
@@ -302,7 +296,7 @@ def test_a_fence_around_a_target_is_its_version(warehouse: Warehouse, schema: st
 @pytest.mark.parametrize("same_size", [False, True])
 @pytest.mark.parametrize("kind", [ICEBERG, DELTA])
 @soak.slow
-def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
+def test_copy_with_a_rewritten_file_of_the_same_name_is_recreated(
     warehouse: Warehouse, schema: str, tmp_path: Path, kind: Kind, same_size: bool
 ) -> None:
     path = tmp_path / "t" / "part-0.parquet"
@@ -314,7 +308,7 @@ def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
         f"CREATE EXTERNAL TABLE {source.sql} (id INT) STORED AS PARQUET LOCATION '{tmp_path}/t'"
     )
     target = beside(source, f"_{kind.value}")
-    make = iceberg.make if kind is ICEBERG else delta.make
+    make = iceberg.create_copy if kind is ICEBERG else delta.create_copy
     assert make(warehouse, source, target) == 1
     assert rows(warehouse, target, kind) == ["(1,)", "(2,)"]
 
@@ -329,27 +323,27 @@ def test_a_copy_whose_file_was_written_again_by_the_same_name_is_made_anew(
         named = warehouse.iceberg(target) if kind is ICEBERG else target
         # By the bounds that the copy has of it.
         assert warehouse.spark.sql(f"SELECT * FROM {named.sql} WHERE id = 9").count() == 1
-        comparing.demand_same(warehouse, source, target)
+        comparison.require_same_rows(warehouse, source, target)
 
 
 @soak.slow
-def test_a_copy_whose_partition_has_another_value_by_now_is_made_anew(
+def test_copy_with_a_changed_partition_value_is_recreated(
     warehouse: Warehouse, source: TableName, tmp_path: Path
 ) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (k = '2')")
     spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = '9') LOCATION '{tmp_path}/t/k=2'")
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
-    comparing.demand_same(warehouse, source, target)
+    comparison.require_same_rows(warehouse, source, target)
 
 
 @soak.slow
 def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -> None:
     spark, target = warehouse.spark, beside(source, "_iceberg")
     metastore.alter(spark, source, lambda entry: entry.setOwner("alice"))
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     spark.sql(f"COMMENT ON TABLE {source.sql} IS 'it\\'s said'")
     spark.sql(f"ALTER TABLE {source.sql} CHANGE COLUMN name name STRING COMMENT 'another'")
     for _ in range(2):
@@ -357,7 +351,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     description = catalog.described(spark, warehouse.iceberg(target))
     assert description["Comment"] == "it's said"
     assert catalog.described(spark, target)["Owner"] == "alice"
-    properties = iceberg.properties_of(warehouse, target)
+    properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
     assert (properties["team"], properties["gc.enabled"]) == ("it's", "false")
     comments = [field.metadata.get("comment") for field in spark.table(warehouse.iceberg(target).sql).schema]
     assert comments == [None, "another", None]
@@ -373,12 +367,12 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
 
 def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) -> None:
     target = beside(source, "_iceberg")
-    iceberg.make(warehouse, source, target)
+    iceberg.create_copy(warehouse, source, target)
     first = versions.current(warehouse, target, TargetFormat.ICEBERG)
     warehouse.spark.sql(f"UPDATE {warehouse.iceberg(target).sql} SET name = 'z' WHERE id = 1")
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("3 rows, but not the same ones")):
-        comparing.demand_same(warehouse, source, target)
-    comparing.demand_same(warehouse, source, target, right_version=first)
+        comparison.require_same_rows(warehouse, source, target)
+    comparison.require_same_rows(warehouse, source, target, right_version=first)
 
 
 def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, schema: str) -> None:
@@ -411,7 +405,7 @@ def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: Table
     spark.sql(f"CREATE VIEW {schema}.unrelated AS SELECT 't' AS t")
     names = [view.table for view in views.above(warehouse, source)]
     assert names == ["above", "broken", "sound"]
-    iceberg.make(warehouse, source, copy)
+    iceberg.create_copy(warehouse, source, copy)
     renaming.rename(warehouse, source, hidden)
     renaming.rename(warehouse, copy, source)
     assert views.check(warehouse, source) == ()

@@ -24,9 +24,9 @@ SOURCE = ROOT / "src" / "tableferry"
 
 PASSED_ON = (
     "errors/__init__.py",
-    "fleet/modes/performer.py",
     "fleet/jobs/findings.py",
     "fleet/modes/hand_change_stops.py",
+    "fleet/modes/performer.py",
     "pipelines/planning/context.py",
 )
 """Modules that make an error of another error or finding, whose condition it keeps."""

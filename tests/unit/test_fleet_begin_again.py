@@ -300,7 +300,7 @@ def test_a_view_is_known_by_its_text_also_when_its_table_has_lost_its_name(
     dropped: list[tuple[TableName, ...]] = []
     monkeypatch.setattr(old_name, "kinds", lambda *_: {ORDERS: Kind.VIEW})
     monkeypatch.setattr(old_name, "describe", lambda *_: {"view_text": text})
-    monkeypatch.setattr(old_name, "change_unchanged", lambda _, names, *work, **how: dropped.append(names))
+    monkeypatch.setattr(old_name, "change_if_unchanged", lambda _, names, *work, **how: dropped.append(names))
     nothing: Any = None
     target = TableName(("spark_catalog", "lake", "orders"))
     with nullcontext() if ours else pytest.raises(Refused, match="is a view, and the view of"):

@@ -18,24 +18,24 @@ from tests.unit.fleet_jobs import job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli
-from tableferry.fleet.closing import closing_steps, marked, unmarked
+from tableferry.fleet.closure import leftovers, removal
+from tableferry.fleet.closure.leftovers import Left, Leftovers
+from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.steps import NoteLeftovers
-from tableferry.fleet.late_files.file_record import FILES, Record, RecordedFiles
+from tableferry.fleet.late_files.file_record import FILES
 from tableferry.fleet.modes import performer
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
 from tableferry.fleet.modes.reverter import _reverting
 from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import leftovers, removing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.leftovers import Left, Leftovers
 from tableferry.fleet.warehouse.progress_properties import ROOT
 
 NOW = fleets.NOW
@@ -45,7 +45,7 @@ COMPLETED: dict[str, Any] = {
     "desired_state": State.HIVE_DROPPED,
     "comm_level3_date": NOW,
 }
-NOTE = Leftovers("file:/w/orders", ("file:/w/orders_sync",)).note()
+NOTE = Leftovers("file:/w/orders", ("file:/w/orders_sync/8cb939a0",)).note()
 CLOSED_THEN = {"closed": {"at": "2026-01-02T03:04:05+00:00", "kept": []}}
 
 
@@ -246,7 +246,7 @@ def test_a_job_that_a_worker_has_stays_as_it_is_and_the_others_are_marked(queue:
 ENTRY = Entry(Kind.HIVE, False, "file:/w/orders", "Thu Nov 26 01:44:09 UTC 2026", "", "", "", "")
 ARCHIVED = Names.of(job()).archived
 RECORD = "file:/w/orders_sync/known-0f0f0f0f"
-BEGUN = replace(Leftovers("file:/w/orders", ("file:/w/orders_sync",)), location=ENTRY.location, record=RECORD)
+BEGUN = replace(Leftovers("file:/w/orders", (RECORD,)), location=ENTRY.location, record=RECORD)
 # Another machine spells the time in its own zone.
 SAME = ENTRY._replace(created="Thu Nov 26 02:44:09 CET 2026")
 ELSEWHERE = ENTRY._replace(location="file:/w/orders_sync/8cb939a0/n1-0f0f0f0f")
@@ -276,7 +276,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
     archived_is(there, properties, monkeypatch)
     monkeypatch.setattr(performer, "track_jobs", lambda *_: nullcontext())
     monkeypatch.setattr(leftovers, "find", lambda *_: found)
-    monkeypatch.setattr(leftovers, "demand_unneeded", lambda *_: None)
+    monkeypatch.setattr(leftovers, "require_unneeded", lambda *_: None)
     nothing: Any = None
     begun = job(**COMPLETED, record={"closing": BEGUN.note()})
     step = NoteLeftovers(Names.of(begun).target, ARCHIVED, TargetFormat.ICEBERG)
@@ -311,38 +311,87 @@ def test_only_the_archived_table_itself_lets_a_mark_be_taken_back(
     assert same or "may be gone already" in undoing.error
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_without_its_record_no_file_of_a_rewritten_table_goes_and_the_closing_goes_on(
-    is_there: bool, monkeypatch: pytest.MonkeyPatch
+def test_note_of_earlier_version_names_only_its_record_as_written() -> None:
+    note = {"root": "file:/w/orders", "folders": ["file:/w/orders_sync"], "record": RECORD, "location": "l"}
+    assert Leftovers.of(note) == Leftovers("file:/w/orders", (RECORD,), (), "l", "", RECORD)
+    assert Leftovers.of({"root": "file:/w/orders"}).written == ()
+
+
+class Folders:
+    """A directory with folders, and the names in these."""
+
+    def __init__(self, folders: Mapping[str, tuple[str, ...]]) -> None:
+        self.folders = dict(folders)
+
+    def all_names(self, path: str) -> tuple[str, ...]:
+        name = path.rpartition("/")[2]
+        return tuple(sorted(self.folders)) if name == "orders_sync" else self.folders[name]
+
+    def exists(self, path: str) -> bool:
+        return True
+
+    def remove(self, path: str) -> None:
+        del self.folders[path.rpartition("/")[2]]
+
+    def remove_empty(self, path: str) -> None:
+        assert not self.folders
+
+
+@pytest.mark.parametrize("form", [TargetFormat.ICEBERG, TargetFormat.DELTA])
+def test_only_folders_of_this_migration_that_no_version_reads_are_removed(
+    form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody may have removed the folder that it's in; then nobody knows any more which files Hive read."""
-    read = ListedFile("file:/w/orders/day=a/000000_0", 1, 2)
-    others = [read._replace(path="file:/w/orders/day=a/notes.txt"), read._replace(modified=3)]
+    """Not what an earlier migration or somebody else wrote, even if its name has the same form."""
+    sync, versions = "file:/w/orders_sync", ("n1-0f0f0f0f", "v2-0f0f0f0f")
+    names = ("8cb939a0", "11111111", "33333333")
+    storage = Folders({
+        **dict.fromkeys(names, versions), "22222222": (*versions, "theirs"), "notes": (),
+        **dict.fromkeys(("known-0f0f0f0f", "known-aaaaaaaa"), ("part-0.parquet",)),
+    })  # fmt: skip
+    written = ("known-0f0f0f0f", "8cb939a0", "22222222", "33333333")
+    found = Leftovers("file:/w/orders", tuple(f"{sync}/{name}" for name in written), record=RECORD)
+    target = Names.of(job()).target
+    monkeypatch.setattr(removal, "entries", lambda *_: {target: ENTRY._replace(location="file:/w/lake")})
+    monkeypatch.setattr(removal, "named_anywhere", lambda *_: ["/w/orders_sync/33333333/n1-0f0f0f0f/p"])
+    monkeypatch.setattr(removal, "list_files", lambda *_: [])
+    monkeypatch.setattr(removal, "storage_of", lambda *_: storage)
+    nothing: Any = None
+    removed = removal.remove(Warehouse(nothing, nothing), target, form, found)
+    assert removed.kept == (f"{sync}/33333333",)
+    left = ("11111111", "22222222", "known-aaaaaaaa", "notes")
+    assert removed.left == tuple(f"{sync}/{name}" for name in left)
+    assert set(storage.folders) == {*left, "33333333"}
 
-    def files(_: Record) -> RecordedFiles:
-        assert is_there, "PATH_NOT_FOUND"
-        return RecordedFiles(frozenset([read]), frozenset())
 
+def test_own_files_of_rewritten_hive_table_are_listed_and_not_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, shadows = (
+        ListedFile(f"file:/w/orders/day=a/{name}", 1, 2)
+        for name in ("000000_0", "00000_0_tableferry-0f0f0f0f-c000")
+    )
     gone: list[str] = []
 
     def remove(_: object, some: list[str]) -> list[str]:
         gone.extend(some)
         return []
 
-    monkeypatch.setattr(Record, "is_there", lambda _: is_there)
-    monkeypatch.setattr(Record, "files", files)
-    monkeypatch.setattr(Record, "stray", lambda record: frozenset(files(record).settled))
-    monkeypatch.setattr(removing, "demand_apart", lambda *_: None)
-    monkeypatch.setattr(removing, "_named", lambda *_: frozenset())
-    monkeypatch.setattr(removing, "list_files", lambda *_: [read, *others] if is_there else others)
-    monkeypatch.setattr(removing, "storage_of", lambda *_: None)
-    monkeypatch.setattr(removing, "_remove_each", remove)
-    nothing: Any = None
     target = Names.of(job()).target
-    removed = removing.remove_read_files(Warehouse(nothing, nothing), target, TargetFormat.ICEBERG, BEGUN)
-    assert gone == [read.path] * is_there
-    assert removed.files == len(gone)
-    assert ["nobody knows which of its files" in left for left in removed.left] == [True] * (not is_there)
+    own_entry = {target: ENTRY._replace(location="file:/w/lake")}
+    monkeypatch.setattr(leftovers, "entries", lambda *_: own_entry)
+    monkeypatch.setattr(removal, "entries", lambda *_: own_entry)
+    monkeypatch.setattr(removal, "named_anywhere", lambda *_: [])
+    monkeypatch.setattr(removal, "list_files", lambda *_: [own, shadows])
+    monkeypatch.setattr(removal, "storage_of", lambda *_: Folders({}))
+    monkeypatch.setattr(removal, "_remove_each", remove)
+    nothing: Any = None
+    warehouse = Warehouse(nothing, nothing)
+    removed = removal.remove(warehouse, target, TargetFormat.DELTA, BEGUN, rewritten=True)
+    assert (gone, removed.files) == ([shadows.path], 1)
+    assert removed.left == ("file:/w/orders (the Hive table's own files)",)
+    own_entry[target] = ENTRY._replace(location="file:/w/orders/rewritten")
+    with conditions.raises("REWRITTEN_TABLE_AMONG_OLD_FILES"):
+        removal.remove(warehouse, target, TargetFormat.DELTA, BEGUN, rewritten=True)
 
 
 def call(*arguments: str, status: int = 0) -> Result:

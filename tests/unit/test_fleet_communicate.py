@@ -20,13 +20,14 @@ from tests.unit.fleets import opened
 from tableferry.cli.fleet_reports import notification_lines
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.record import JobRecord
-from tableferry.fleet.mail.smtp import Delivery, Outbox
 from tableferry.fleet.modes import communicator as communicating
 from tableferry.fleet.modes.communicator import CommunicateReport, communicate
-from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.selections import everything, finished, to_migrate
+from tableferry.fleet.notifications.readers import refused_recipients
+from tableferry.fleet.notifications.smtp import SendResult
+from tableferry.fleet.operations.history import notifications_of
+from tableferry.fleet.queue.records import NewJob, NotificationRecord
+from tableferry.fleet.queue.selections import everything, finished, numbered, to_migrate
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.readers import refused_recipients
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -50,7 +51,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def tell(store: Store, mail_server: MailServer) -> Callable[..., CommunicateReport]:
-    """Runs the communicator at a time, as a worker of its own."""
+    """Runs the communicator at a time, as a separate worker."""
 
     def run(now: datetime = NOW, mail: MailSettings | None = None, **how: Any) -> CommunicateReport:
         mail = mail or MailSettings(host="127.0.0.1", port=mail_server.port)
@@ -100,7 +101,7 @@ def test_each_level_is_notified_and_dated(
     assert tell() == CommunicateReport()
 
 
-def test_claims_are_renewed_while_notifications_go_out(
+def test_claims_are_renewed_while_the_server_is_slow(
     store: Store, mail_server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
@@ -126,7 +127,7 @@ def test_claims_are_renewed_while_notifications_go_out(
     assert others == []
 
 
-def test_a_step_without_days_is_dated_without_a_notification(
+def test_step_without_days_is_dated_without_a_notification(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     none = {"initial_gap_days": 0, "probation_gap_days": 0, "tbl_owners": (ANN,)}
@@ -143,13 +144,13 @@ def test_a_step_without_days_is_dated_without_a_notification(
     assert mail_server.sessions == 0
 
 
-def test_a_job_without_anybody_to_tell_is_dated(store: Store, tell: Callable[..., CommunicateReport]) -> None:
+def test_job_without_recipients_is_dated(store: Store, tell: Callable[..., CommunicateReport]) -> None:
     add(store, "a")
     assert tell() == CommunicateReport(jobs={1: 1})
     assert jobs(store)["a"].comm_level1_date == NOW
 
 
-def test_paused_jobs_are_not_told_of(
+def test_paused_job_is_not_notified_of(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), migration_paused=True, pause_reason=PauseReason.PAUSED_BY_USER.value)
@@ -157,7 +158,7 @@ def test_paused_jobs_are_not_told_of(
     assert mail_server.delivered == []
 
 
-def test_names_get_the_domain_or_are_reported(
+def test_name_gets_the_domain_or_is_reported(
     store: Store,
     mail_server: MailServer,
     tell: Callable[..., CommunicateReport],
@@ -171,11 +172,11 @@ def test_names_get_the_domain_or_are_reported(
     assert [(person.recipient, [str(table) for table in person.tables]) for person in report.left_out] == [
         ("Data Team", ["spark_catalog.sales.a"])
     ]
-    assert f"letter 1 to {ANN} about spark_catalog.sales.a" in caplog.messages
+    assert f"notification of level 1 to {ANN} about spark_catalog.sales.a" in caplog.messages
     assert report.jobs == {1: 1}
 
 
-def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
+def test_permanently_refused_recipient_is_reported_and_others_are_notified(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     mail_server.rcpt = lambda address: "550 5.1.1 no such user" if address == BOB else ""
@@ -185,12 +186,12 @@ def test_who_is_refused_for_good_is_reported_and_blocks_nobody(
     assert report.jobs == {1: 2}
     assert (report.ok, report.failed, report.problems) == (True, 0, ())
     assert [(person.recipient, person.why) for person in report.left_out] == [
-        (BOB, "the mail server said: 550 5.1.1 no such user")
+        (BOB, "the mail server replied: 550 5.1.1 no such user")
     ] * 2
     assert sorted(to for _, to in mail_server.delivered) == [ANN, ANN, EVE]
 
 
-def test_a_notification_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_those_who_wait(
+def test_waiting_recipient_holds_back_the_job_and_gets_the_notification_in_the_next_run(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     mail_server.rcpt = lambda address: "450 mailbox busy" if address == BOB else ""
@@ -214,7 +215,7 @@ def test_a_notification_that_has_to_wait_holds_its_own_jobs_back_and_goes_to_tho
 DENIED = "550 5.7.1 recipient not allowed"
 
 
-def test_a_recipient_whom_the_server_denies_keeps_no_table_from_being_announced(
+def test_recipient_denied_by_the_server_does_not_hold_back_jobs(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     mail_server.rcpt = lambda address: DENIED if address == BOB else ""
@@ -228,36 +229,20 @@ def test_a_recipient_whom_the_server_denies_keeps_no_table_from_being_announced(
     assert [
         (left.recipient, [table.table for table in left.tables], left.why) for left in report.left_out
     ] == [
-        (BOB, ["a", "b"], f"the mail server said: {DENIED}"),
-        (BOB, ["c"], f"the mail server said: {DENIED}"),
+        (BOB, ["a", "b"], f"the mail server replied: {DENIED}"),
+        (BOB, ["c"], f"the mail server replied: {DENIED}"),
     ]
     assert sorted(to for _, to in mail_server.delivered) == [ANN, EVE]
     assert tell(NOW + timedelta(days=1)) == CommunicateReport()
     assert [refused_recipients(job) for job in jobs(store).values()] == [(1, {BOB: DENIED})] * 3
-    # The notification after the migration comes through.
+    # The notification after the migration is accepted.
     mail_server.rcpt = lambda address: ""
     store.edit(replace(jobs(store)["a"], **at(State.WRITES_UNBLOCKED)), NOW)
     assert tell(NOW + timedelta(days=2)).jobs == {2: 1}
     assert refused_recipients(jobs(store)["a"]) == (0, {})
 
 
-def test_a_server_that_denies_everybody_is_wrong_itself(
-    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
-) -> None:
-    mail_server.rcpt = lambda address: DENIED
-    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
-
-    report = tell()
-
-    assert (report.jobs, report.untold, report.failed, report.left_out) == ({}, 1, 2, ())
-    relay, waiting = report.problems
-    assert f"127.0.0.1:{mail_server.port} took nothing in this run: let it relay mail" in relay
-    assert waiting == f"2 recipients wait for the next run, {ANN} among them: {DENIED}"
-    mail_server.rcpt = lambda address: ""
-    assert tell(NOW + timedelta(days=1)) == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
-
-
-def test_a_recipient_who_is_refused_for_a_week_is_left_out(
+def test_recipient_refused_for_a_week_is_left_out(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     words = "450 4.2.1 mailbox busy"
@@ -266,7 +251,7 @@ def test_a_recipient_who_is_refused_for_a_week_is_left_out(
     assert tell().untold == 1
     with MailServer() as closed:
         pass
-    # A server that isn't there refuses no recipient.
+    # An unreachable server refuses no recipient.
     assert tell(NOW + timedelta(days=6), MailSettings(host="127.0.0.1", port=closed.port)).untold == 1
     add(store, "b", tbl_owners=(ANN,))
     assert tell(NOW + timedelta(days=6)).jobs == {1: 1}
@@ -275,25 +260,29 @@ def test_a_recipient_who_is_refused_for_a_week_is_left_out(
 
     assert (report.jobs, report.ok) == ({1: 1}, True)
     assert [(left.recipient, left.why) for left in report.left_out] == [
-        (BOB, f"the mail server said: {words}")
+        (BOB, f"the mail server replied: {words}")
     ]
 
 
-@pytest.mark.parametrize("words", ["450 4.7.1 try later", DENIED])
-def test_a_server_that_refuses_everybody_for_a_week_is_wrong_itself(
-    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], words: str
+@pytest.mark.parametrize("reply", ["450 4.7.1 try later", DENIED])
+def test_server_that_refuses_all_recipients_leaves_none_out(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], reply: str
 ) -> None:
-    mail_server.rcpt = lambda address: words
+    mail_server.rcpt = lambda address: reply
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
     for days in (0, 7, 30):
         report = tell(NOW + timedelta(days=days))
-        assert (report.untold, report.left_out) == (1, ())
-    assert "took nothing in this run: let it relay mail" in report.problems[0]
+        assert (report.jobs, report.untold, report.failed, report.left_out) == ({}, 1, 2, ())
+    refused, waiting = report.problems
+    assert (
+        f"[MAIL_ALL_RECIPIENTS_REFUSED] The mail server 127.0.0.1:{mail_server.port} refused all" in refused
+    )
+    assert waiting == f"2 recipients wait for the next run, {ANN} among them: {reply}"
     mail_server.rcpt = lambda address: ""
-    assert tell(NOW + timedelta(days=31)).jobs == {1: 1}
+    assert tell(NOW + timedelta(days=31)) == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
 
 
-def test_a_recipient_who_is_denied_alone_is_left_out_where_the_server_took_others_lately(
+def test_only_recipient_is_left_out_if_denied_after_the_server_accepted_others(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
@@ -303,20 +292,22 @@ def test_a_recipient_who_is_denied_alone_is_left_out_where_the_server_took_other
     assert tell(NOW + timedelta(days=3)).jobs == {1: 1}
 
 
-def test_a_server_that_was_away_for_a_week_has_refused_nobody(
+def test_days_without_a_server_do_not_count_as_refusals(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(BOB,))
     with MailServer() as closed:
         pass
     assert tell(mail=MailSettings(host="127.0.0.1", port=closed.port)).untold == 1
-    mail_server.rcpt = lambda address: "450 greylisted"
-    assert tell(NOW + timedelta(days=8)).untold == 1
+    mail_server.rcpt = lambda address: "450 greylisted" if address == BOB else ""
+    add(store, "b", tbl_owners=(ANN,))
+    eight_days_later = tell(NOW + timedelta(days=8))
+    assert (eight_days_later.jobs, eight_days_later.untold, eight_days_later.left_out) == ({1: 1}, 1, ())
     mail_server.rcpt = lambda address: ""
     assert tell(NOW + timedelta(days=9)).jobs == {1: 1}
 
 
-def test_notifications_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_tell_the_rest(
+def test_recorded_notification_is_sent_as_recorded_and_new_ones_cover_the_rest(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     numbers = [add(store, table, tbl_owners=(ANN,)) for table in "ab"]
@@ -333,7 +324,7 @@ def test_notifications_recorded_and_not_sent_are_sent_as_recorded_and_new_ones_t
     assert sent == [(tuple(numbers[:2]), ANN), (tuple(numbers[:2]), BOB), ((numbers[2],), ANN)]
 
 
-def test_without_a_server_nothing_is_lost(
+def test_unreachable_server_loses_no_notification(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
@@ -349,7 +340,7 @@ def test_without_a_server_nothing_is_lost(
     assert [to for _, to in mail_server.delivered] == [ANN, BOB]
 
 
-def test_a_second_migration_of_a_table_is_told_of_again(
+def test_second_migration_of_a_table_has_new_notifications(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
@@ -359,72 +350,82 @@ def test_a_second_migration_of_a_table_is_told_of_again(
     assert len(set(mail_server.delivered)) == 3
 
 
-def test_a_lease_that_runs_out_is_renewed_between_notifications(
-    store: Store, mail_server: MailServer
+class SlowOutbox:
+    """Sends each notification in 50 minutes."""
+
+    def __init__(self, clock: FixedClock, before: Callable[[], None]) -> None:
+        self.clock, self.before = clock, before
+
+    def send(self, email: EmailMessage, recipients: Sequence[str]) -> SendResult:
+        self.before()
+        self.clock.turn(minutes=50)
+        return SendResult()
+
+    def close(self) -> None:
+        pass
+
+
+def test_lease_is_renewed_between_notifications(store: Store) -> None:
+    add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
+    clock, leases = FixedClock(NOW), []
+    outbox = SlowOutbox(clock, lambda: leases.append(jobs(store)["a"].lease_until))
+    settings = FleetSettings(lease_minutes=60)
+    report = communicate(store, settings, worker="w", clock=clock, outbox=lambda mail: outbox)
+    assert report.jobs == {1: 1}
+    assert leases == [NOW + timedelta(minutes=minutes) for minutes in (60, 110)]
+
+
+def test_worker_that_lost_its_claim_sends_no_more(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB,))
-    settings = FleetSettings(mail=MailSettings(host="127.0.0.1", port=mail_server.port), lease_minutes=60)
-    now = NOW
-    seen = []
+    clock = FixedClock(NOW)
 
-    class Slow:
-        def send(self, message: EmailMessage, recipients: Sequence[str]) -> Delivery:
-            nonlocal now
-            seen.append(jobs(store)["a"].lease_until)
-            now += timedelta(minutes=50)
-            return Delivery()
+    def overtake() -> None:
+        later = NOW + timedelta(minutes=61)
+        assert tell(later) == CommunicateReport(sent=2, repeated=2, jobs={1: 1})
 
-        def close(self) -> None:
-            seen.append(now)
-
-    def slow(mail: MailSettings) -> Outbox:
-        return Slow()
-
-    report = communicate(store, settings, worker="w", clock=lambda: now, outbox=slow)
-    assert report.jobs == {1: 1}
-    assert seen == [NOW + timedelta(minutes=minutes) for minutes in (60, 110, 100)]
+    outbox = SlowOutbox(clock, overtake)
+    settings = FleetSettings(lease_minutes=60)
+    report = communicate(store, settings, worker="slow", clock=clock, outbox=lambda mail: outbox)
+    assert (report.sent, report.jobs, report.untold) == (1, {}, 0)
+    assert [to for _, to in mail_server.delivered] == [ANN, BOB]
 
 
-def test_a_dry_run_writes_the_notifications_and_changes_nothing(
+def test_dry_run_writes_the_notifications_and_changes_nothing(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], tmp_path: Path
 ) -> None:
     add(store, "a", tbl_owners=(ANN,), downstream_users=(BOB, EVE))
     add(store, "b", tbl_owners=(ANN,), target_format=TargetFormat.DELTA, **at(State.WRITES_UNBLOCKED))
-    before, folder = jobs(store), tmp_path / "letters" / "new"
+    before, folder = jobs(store), tmp_path / "notifications" / "new"
     for _ in range(2):
         report = tell(dry_run_to=folder)
         assert (report.sent, report.jobs, report.untold) == (3, {}, 2)
     files = sorted(folder.glob("*.eml"))
     assert [file.name.rsplit("-", 1)[0] for file in files] == [
-        "level1-2_users",
+        "level1-2_readers",
         f"level1-{ANN}",
         f"level2-{ANN}",
     ]
-    users, owner, probation = (message_from_bytes(file.read_bytes(), policy=policy.default) for file in files)
-    assert users["Bcc"] == f"{BOB}, {EVE}"
+    readers, owner, probation = (
+        message_from_bytes(file.read_bytes(), policy=policy.default) for file in files
+    )
+    assert readers["Bcc"] == f"{BOB}, {EVE}"
     assert owner["Subject"] == "[Hive to Iceberg migration] sales.a, from 15 January 2026 on"
     assert probation["Subject"] == "[Hive to Delta migration] sales.b is on probation until 8 January 2026"
     assert jobs(store) == before
-    assert store.notifications(str(mail["Message-ID"]) for mail in (users, owner, probation)) == {}
+    assert store.notifications(str(mail["Message-ID"]) for mail in (readers, owner, probation)) == {}
     assert mail_server.sessions == 0
     assert tell().sent == 3
-    assert mail_server.delivered[0] == (owner["Message-ID"], ANN)
 
 
-def test_what_is_wrong_with_the_settings_is_reported_before_a_job_is_taken(
-    store: Store, tell: Callable[..., CommunicateReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_invalid_settings_are_reported_before_a_job_is_claimed(
+    store: Store, tell: Callable[..., CommunicateReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TABLEFERRY_FLEET_MAIL_PASSWORD", raising=False)
     add(store, "a", tbl_owners=(ANN,))
-    folder = tmp_path / "templates"
-    folder.mkdir()
-    (folder / "level1_owner.j2").write_text("{{ nothing }}")
-    with conditions.raises(
-        "NOTIFICATION_TEMPLATE_VARIABLE_UNKNOWN", file=folder / "level1_owner.j2", line=1, variable="nothing"
-    ):
-        tell(mail=MailSettings(templates=folder))
-    with conditions.raises("MAIL_ADDRESS_INVALID", setting="mail.sender", text="nobody"):
-        tell(mail=MailSettings(sender="nobody"))
+    with conditions.raises("MAIL_ADDRESS_INVALID", setting="mail.sender", text="data team"):
+        tell(mail=MailSettings(sender="data team"))
     with conditions.raises("MAIL_ADDRESS_INVALID", setting="mail.reply_to", text="x@"):
         tell(mail=MailSettings(reply_to="x@"))
     with conditions.raises("MAIL_PASSWORD_MISSING", user="u"):
@@ -432,39 +433,47 @@ def test_what_is_wrong_with_the_settings_is_reported_before_a_job_is_taken(
     assert jobs(store)["a"].revision == 1
 
 
-def test_a_notification_that_cannot_be_written_leaves_what_was_sent_sent_and_the_rest_to_the_next_run(
-    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport], tmp_path: Path
+@pytest.mark.parametrize("recorded_earlier", [False, True])
+def test_template_that_fails_for_one_notification_is_reported_before_the_first_is_sent(
+    store: Store,
+    mail_server: MailServer,
+    tell: Callable[..., CommunicateReport],
+    tmp_path: Path,
+    recorded_earlier: bool,
 ) -> None:
     add(store, "a", tbl_owners=(ANN,))
-    add(store, "b", tbl_owners=(BOB,))
+    number = add(store, "b", tbl_owners=(BOB,))
+    if recorded_earlier:
+        mail_server.data = lambda: "451 later"
+        assert tell().failed == 2
+        mail_server.data = lambda: ""
+    before = jobs(store)["b"].record
     words = "{% extends layout %}{% block subject %}{{ 1 // (tables[0].name != 'sales.b') }}{% endblock %}"
-    folder = tmp_path / "templates"
-    folder.mkdir()
-    (folder / "level1_owner.j2").write_text(words)
-    mail = MailSettings(host="127.0.0.1", port=mail_server.port, templates=folder)
+    (tmp_path / "templates").mkdir()
+    file = tmp_path / "templates" / "level1_owner.j2"
+    file.write_text(words)
+    mail = MailSettings(host="127.0.0.1", port=mail_server.port, templates=file.parent)
     with conditions.raises(
-        "NOTIFICATION_TEMPLATE_FAILED",
-        place=f"{folder / 'level1_owner.j2'}:1",
-        reason=re.compile("division.* by zero"),
+        "NOTIFICATION_TEMPLATE_FAILED", place=f"{file}:1", reason=re.compile("division.* by zero")
     ):
         tell(mail=mail)
-    assert [to for _, to in mail_server.delivered] == [ANN]
-    dates = {name: job.comm_level1_date for name, job in jobs(store).items()}
-    assert dates == {"a": NOW, "b": None}
-    assert tell() == CommunicateReport(sent=1, repeated=1, jobs={1: 1})
+    assert mail_server.delivered == []
+    assert (jobs(store)["b"].record, jobs(store)["b"].claimed_by) == (before, None)
+    report = tell()
+    assert (report.sent, report.repeated, report.jobs) == (2, 2 * recorded_earlier, {1: 2})
+    assert len(notifications_of(store, store.jobs(numbered([number]))[0])) == 1
 
 
-def test_no_more_jobs_are_taken_than_asked_for(store: Store, tell: Callable[..., CommunicateReport]) -> None:
+def test_run_claims_at_most_batch_size_jobs(store: Store, tell: Callable[..., CommunicateReport]) -> None:
     for table in "abc":
         add(store, table, tbl_owners=(ANN,))
     assert tell(batch_size=2).jobs == {1: 2}
     assert tell(batch_size=2).jobs == {1: 1}
 
 
-def test_a_notification_that_everybody_has_though_no_job_knows_it_is_sent_to_nobody(
+def test_runs_with_single_jobs_send_a_shared_notification_to_each_recipient_once(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
-    """Its jobs were told apart: each has the name of another one who still waited."""
     for table in ("a", "b"):
         add(store, table, downstream_users=(BOB, EVE))
     waits = {BOB, EVE}
@@ -473,13 +482,12 @@ def test_a_notification_that_everybody_has_though_no_job_knows_it_is_sent_to_nob
     waits = {BOB}
     assert tell(NOW + timedelta(hours=1), batch_size=1).failed == 1
     waits = {EVE}
-    assert tell(NOW + timedelta(hours=2), batch_size=1).failed == 1
-    add(store, "c", tbl_owners=(ANN,))
-    assert tell(NOW + timedelta(hours=3)).jobs == {1: 3}
-    assert [to for _, to in mail_server.delivered] == [EVE, BOB, ANN]
+    assert tell(NOW + timedelta(hours=2), batch_size=1).jobs == {1: 1}
+    assert tell(NOW + timedelta(hours=3)) == CommunicateReport(jobs={1: 1})
+    assert [to for _, to in mail_server.delivered] == [EVE, BOB]
 
 
-def test_jobs_whose_recipients_have_to_wait_do_not_keep_a_small_run_from_the_others(
+def test_small_run_prefers_jobs_over_those_with_waiting_recipients(
     store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
 ) -> None:
     for table, owner in (("a", ANN), ("b", ANN), ("c", BOB)):
@@ -488,3 +496,35 @@ def test_jobs_whose_recipients_have_to_wait_do_not_keep_a_small_run_from_the_oth
     assert tell(NOW + timedelta(hours=1), batch_size=2).failed == 1
     assert tell(NOW + timedelta(hours=2), batch_size=2).jobs == {1: 1}
     assert [to for _, to in mail_server.delivered] == [BOB]
+
+
+def test_notifications_that_version_0_2_recorded_and_did_not_send_are_sent(
+    store: Store, mail_server: MailServer, tell: Callable[..., CommunicateReport]
+) -> None:
+    digest = "0" * 64
+    owners, readers, known = (f"<1-{number}{digest}@localhost>" for number in "123")
+    noted = {"left": {owners: None, readers: [EVE, "jürgen@corp.example"], known: None}, "level": 1}
+    refused = {"put_off": {readers: (NOW - timedelta(days=6)).isoformat()}}
+    people = {"tbl_owners": (ANN,), "downstream_users": (BOB, EVE)}
+    numbers = tuple(add(store, table, record=JobRecord(letters=noted | refused), **people) for table in "ab")
+    store.record_notifications(
+        [
+            NotificationRecord(owners, 1, numbers, (ANN,), NOW),
+            NotificationRecord(readers, 1, numbers, (BOB, EVE, "jürgen@corp.example"), NOW),
+            NotificationRecord(known, 1, numbers, ("gone@corp.example",), NOW, NOW),
+        ]
+    )
+    mail_server.rcpt = lambda address: "450 busy" if address == EVE else ""
+
+    first = tell()
+    mail_server.rcpt = lambda address: ""
+    second = tell(NOW + timedelta(hours=1))
+
+    assert (first.sent, first.repeated, first.failed, first.untold) == (1, 1, 1, 2)
+    assert (second.sent, second.repeated, second.jobs) == (1, 1, {1: 2})
+    assert mail_server.delivered == [(owners, ANN), (readers, EVE)]
+    text = mail_server.emails[0].get_body(("plain",))
+    assert text is not None
+    assert "sales.a" in text.get_content()
+    assert "sales.b" in text.get_content()
+    assert [job.record for job in jobs(store).values()] == [JobRecord()] * 2

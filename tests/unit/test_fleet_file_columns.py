@@ -1,4 +1,4 @@
-"""Which columns of ORC and Avro files Iceberg reads as those of a table."""
+"""Columns of ORC and Avro files that Iceberg reads or misreads."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tableferry.fleet.warehouse.file_columns import (
+from tableferry.fleet.copies.iceberg_files.file_columns import (
     FileColumn,
     avro_columns,
-    hindrance,
+    find_blocker,
     hive_columns,
     read_by_avro,
     read_by_orc,
 )
+from tableferry.fleet.copies.iceberg_files.name_mapping import mapping_of, with_avro_names
 from tableferry.fleet.warehouse.hive_table import HiveColumn, iceberg_ids
-from tableferry.fleet.warehouse.name_mapping import mapping_of, with_avro_names
 
 
 def column(name: str, kind: str, *inner: FileColumn, default: str = "") -> FileColumn:
@@ -46,11 +46,11 @@ def avro(*fields: dict[str, Any], **more: Any) -> str:
         ({"type": "enum", "name": "e", "symbols": ["x"]}, "string"),
     ],
 )
-def test_types_of_avro(kind: object, expected: str) -> None:
+def test_avro_types_are_converted(kind: object, expected: str) -> None:
     assert avro_columns(avro({"name": "x", "type": kind})) == (column("x", expected),)
 
 
-def test_named_types_of_avro_are_found_by_their_namespace() -> None:
+def test_named_avro_types_are_found_by_namespace() -> None:
     inner = {"type": "record", "name": "in", "namespace": "b", "fields": [{"name": "i", "type": "int"}]}
     other = {"type": "record", "name": "in", "fields": [{"name": "s", "type": "string"}]}
     schema = avro(
@@ -69,12 +69,12 @@ def test_named_types_of_avro_are_found_by_their_namespace() -> None:
     )
 
 
-def test_a_record_of_avro_that_holds_itself_ends() -> None:
+def test_recursive_avro_record_stays_a_name() -> None:
     schema = avro({"name": "next", "type": ["null", "r"]}, {"name": "x", "type": "int"})
     assert avro_columns(schema) == (column("next", "r"), column("x", "int"))
 
 
-def test_an_alias_that_is_another_field_s_name_is_left_out() -> None:
+def test_alias_equal_to_a_field_name_is_ignored() -> None:
     schema = avro(
         {"name": "a", "type": "int", "aliases": ["b", "c"]},
         {"name": "b", "type": "int", "aliases": ["c"], "default": 0},
@@ -88,7 +88,7 @@ def test_an_alias_that_is_another_field_s_name_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("schema", ["{", '"int"', "[]", "{}", '{"type": "record"}', "7"])
-def test_what_is_no_schema_of_a_record(schema: str) -> None:
+def test_text_that_is_not_a_record_schema_is_refused(schema: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         avro_columns(schema)
 
@@ -117,9 +117,9 @@ def test_what_is_no_schema_of_a_record(schema: str) -> None:
         ("struct", "int", False),
     ],
 )
-def test_how_values_may_be_stored(stored: str, kind: str, is_read: bool) -> None:
+def test_stored_types_are_read_or_refused(stored: str, kind: str, is_read: bool) -> None:
     more = {"precision": 9, "scale": 2} if kind == "decimal" else {}
-    found = hindrance(hive_columns([HiveColumn("x", {"name": kind, **more})]), [column("x", stored)])
+    found = find_blocker(hive_columns([HiveColumn("x", {"name": kind, **more})]), [column("x", stored)])
     assert (found == "") is is_read
     assert is_read or f"stores x as {stored}, which Iceberg can't read as " in found
 
@@ -138,23 +138,23 @@ def deep(*fields: FileColumn) -> FileColumn:
     return column("xs", "list", column("element", "struct", *fields))
 
 
-def test_what_is_in_arrays_and_structs_counts_too() -> None:
+def test_nested_fields_are_checked_too() -> None:
     expected = hive_columns([HiveColumn("xs", DEEP)])
-    assert hindrance(expected, [deep(column("a", "int"))]) == ""
-    found = hindrance(expected, [deep(column("a", "int"), column("b", "int"))])
+    assert find_blocker(expected, [deep(column("a", "int"))]) == ""
+    found = find_blocker(expected, [deep(column("a", "int"), column("b", "int"))])
     assert "stores xs.element.b as int" in found
-    assert "stores xs.element as int, which Iceberg can't read as struct" in hindrance(
+    assert "stores xs.element as int, which Iceberg can't read as struct" in find_blocker(
         expected, [column("xs", "list", column("element", "int"))]
     )
 
 
-def test_a_column_with_a_default_that_a_file_lacks() -> None:
+def test_file_without_a_column_with_default_is_refused() -> None:
     columns = hive_columns([HiveColumn("a", INT), HiveColumn("b", INT)], {"b": "5"})
-    assert hindrance(columns, [column("b", "int")]) == ""
-    assert "lacks b, which is 5 there, and would be null" in hindrance(columns, [column("a", "int")])
+    assert find_blocker(columns, [column("b", "int")]) == ""
+    assert "lacks b, which is 5 there, and would be null" in find_blocker(columns, [column("a", "int")])
 
 
-def test_a_file_that_numbers_its_columns_must_number_them_as_the_table() -> None:
+def test_field_ids_of_a_file_must_equal_the_tables() -> None:
     columns = hive_columns([HiveColumn("a", INT), HiveColumn("b", INT)], ids={("a",): 1, ("b",): 2})
     a, b, c = (column(name, "int") for name in "abc")
     for file in (
@@ -163,36 +163,38 @@ def test_a_file_that_numbers_its_columns_must_number_them_as_the_table() -> None
         [b._replace(id=2), c._replace(id=3)],
         [a._replace(id=1), c],
     ):
-        assert hindrance(columns, file) == ""
+        assert find_blocker(columns, file) == ""
     for file, other in (
         ([a._replace(id=2), b._replace(id=1)], "a"),
         ([a._replace(id=1), b], "b"),
         ([a._replace(id=1), c._replace(id=2)], "c"),
     ):
-        assert f"has field ids, by which Iceberg finds columns, and {other} would" in hindrance(columns, file)
+        assert f"has field ids, by which Iceberg finds columns, and {other} would" in find_blocker(
+            columns, file
+        )
 
 
-def test_fields_in_arrays_are_numbered_too() -> None:
+def test_field_ids_in_arrays_are_checked_too() -> None:
     number = {"field-id": 5, "name": "a", "type": "int"}
     inner = {"type": "array", "items": {"type": "record", "name": "in", "fields": [number]}, "element-id": 2}
     file = avro_columns(avro({"name": "xs", "type": inner, "field-id": 1}))
     table = [HiveColumn("xs", DEEP)]
     ids = iceberg_ids(table)
     assert ids == {("xs",): 1, ("xs", "element"): 2, ("xs", "element", "a"): 3, ("xs", "element", "b"): 4}
-    assert "and a would be another one" in hindrance(hive_columns(table, ids=ids), file)
+    assert "and a would be another one" in find_blocker(hive_columns(table, ids=ids), file)
     ids[("xs", "element", "a")] = 5
-    assert hindrance(hive_columns(table, ids=ids), file) == ""
+    assert find_blocker(hive_columns(table, ids=ids), file) == ""
 
 
-def test_orc_files_have_columns_of_any_case_or_by_place() -> None:
+def test_orc_columns_are_found_in_any_case_or_by_position() -> None:
     columns = hive_columns([HiveColumn("a", INT), HiveColumn("xs", DEEP)])
     spelled = [column("A", "int"), deep(column("B", "double"))]
-    assert hindrance(read_by_orc(columns, spelled), spelled) == ""
+    assert find_blocker(read_by_orc(columns, spelled), spelled) == ""
     placed = [column("_col0", "string"), column("_col1", "list", column("element", "struct"))]
-    assert "stores a as string" in hindrance(read_by_orc(columns, placed), placed)
+    assert "stores a as string" in find_blocker(read_by_orc(columns, placed), placed)
 
 
-def test_avro_files_have_columns_by_the_very_names_of_a_schema() -> None:
+def test_avro_columns_are_found_by_the_exact_names_of_the_schema() -> None:
     inner = {"type": "record", "name": "in", "fields": [{"name": "theB", "type": "int", "aliases": ["b"]}]}
     schema = avro(
         {"name": "userId", "type": "int", "aliases": ["id"]},
@@ -208,9 +210,9 @@ def test_avro_files_have_columns_by_the_very_names_of_a_schema() -> None:
     named = read_by_avro(hive_columns(columns), reader)
     assert [each.names for each in named] == [("userId", "id"), ("XS",), ("day",)]
     for name in ("userId", "id"):
-        assert hindrance(named, [column(name, "int")]) == ""
-        assert "stores userId as string" in hindrance(named, [column(name, "string")])
-    assert "calls userId userid, so that Hive may read it" in hindrance(named, [column("userid", "int")])
+        assert find_blocker(named, [column(name, "int")]) == ""
+        assert "stores userId as string" in find_blocker(named, [column(name, "string")])
+    assert "calls userId userid, so that Hive may read it" in find_blocker(named, [column("userid", "int")])
 
     field = {"id": 4, "name": "theb", "type": "int"}
     listed = {"type": "list", "element-id": 3, "element": {"type": "struct", "fields": [field]}}

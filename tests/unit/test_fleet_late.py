@@ -19,7 +19,7 @@ from tableferry.fleet.late_files.file_record import Record, RecordedFiles
 from tableferry.fleet.late_files.settlement import _found, _is_accepted
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.files import ListedFile, Listing
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.progress_properties import FOLDER as FOLDER_KEY
 from tableferry.fleet.warehouse.progress_properties import RUNS, TARGET, Marks

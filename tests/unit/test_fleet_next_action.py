@@ -84,11 +84,11 @@ def test_who_waits_for_a_wave_is_told_how_it_is_started(
         assert action == next_action(waiting)
 
 
-def test_a_step_without_days_has_no_letter() -> None:
+def test_step_without_days_has_no_notification() -> None:
     without: dict[str, Any] = {"initial_gap_days": 0, "probation_gap_days": 0}
     first, second = (next_action(job(**columns, **without)).what for columns in (READY, RESTING))
-    assert first == "note the day; no first letter, for the gap is 0 days"
-    assert second == "note the day; no second letter, for the gap is 0 days: probation begins"
+    assert first == "record the day; no first notification, because the gap is 0 days"
+    assert second == "record the day; no second notification, because the gap is 0 days: probation begins"
 
 
 def test_every_transition_has_a_mode() -> None:

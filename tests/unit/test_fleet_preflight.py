@@ -44,7 +44,7 @@ from tableferry.fleet.reports.preflight import (
 )
 from tableferry.fleet.warehouse import existing, hive, metastore, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, Listing
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, Neighbourhood
 from tableferry.formats.hive.locations import below

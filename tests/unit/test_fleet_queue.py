@@ -15,7 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, insert
 from tests.fleet_queue import *  # noqa: F403
-from tests.fleet_queue import GAPS, NOW, PAIRS, TICK, WAVES, Queue, check_selections, emptied, letter_times
+from tests.fleet_queue import (
+    GAPS,
+    NOW,
+    PAIRS,
+    TICK,
+    WAVES,
+    Queue,
+    check_selections,
+    emptied,
+    notification_times,
+)
 from tests.fleet_worker import LEASE, run
 from tests.soak import amount
 
@@ -102,8 +112,8 @@ def random_job(draw: st.DrawFn) -> Job:
         desired_state=desired,
         initial_gap_days=gap,
         probation_gap_days=probation,
-        comm_level1_date=draw(st.sampled_from(letter_times(gap)) | anywhen),
-        comm_level2_date=draw(st.sampled_from(letter_times(probation)) | anywhen),
+        comm_level1_date=draw(st.sampled_from(notification_times(gap)) | anywhen),
+        comm_level2_date=draw(st.sampled_from(notification_times(probation)) | anywhen),
         comm_level3_date=draw(st.none() | anywhen),
         wave=draw(st.sampled_from(WAVES)),
     )

@@ -1,4 +1,4 @@
-"""What of a table is rewritten, and what its copy holds, by its commits alone."""
+"""Partitions of a rewritten table, and the content of its copy according to the commits."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from pyspark.sql.types import StructType
 from tests import conditions
 
 from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
+from tableferry.fleet.copies import comparison
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
+from tableferry.fleet.copies.rewrite.partitions import (
+    UNSETTLED,
+    WHOLE_TABLE,
+    CommitNote,
+    CopiedPartition,
+    SourcePartition,
+    list_copied_partitions,
+    list_foreign_partitions,
+    list_outdated_partitions,
+    list_source_partitions,
+    split_into_chunks,
+)
+from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import comparing, hive, shared_directories, versions
+from tableferry.fleet.warehouse import hive, shared_directories, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveColumn, HiveTable
-from tableferry.fleet.warehouse.prepared import Prepared
-from tableferry.fleet.warehouse.rewriting import copies, writing
-from tableferry.fleet.warehouse.rewriting.copies import Copy
-from tableferry.fleet.warehouse.rewriting.pieces import (
-    UNSETTLED,
-    WHOLE,
-    Held,
-    Note,
-    Piece,
-    chunks,
-    holds,
-    others,
-    pieces_of,
-    stale,
-)
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName
 
@@ -53,7 +54,7 @@ WRITTEN, LISTED = 10**15, 10**15 + 3600 * 10**6
 
 
 def listed(files: dict[str, list[int]], table: HiveTable = TABLE, at: int = LISTED) -> TableFiles:
-    """Return a listing: of each partition, the sizes of its files."""
+    """Return a listing, from the sizes of the files in each partition."""
     partitions = tuple(CatalogPartition(spec, f"{ROOT}/{spec}") for spec in sorted(files) if spec)
     read = tuple(
         ListedFile(f"{ROOT}/{spec}/{number}".replace("//", "/"), size, WRITTEN)
@@ -63,22 +64,22 @@ def listed(files: dict[str, list[int]], table: HiveTable = TABLE, at: int = LIST
     return TableFiles(table, partitions, Listing(read, (), ()), at)
 
 
-def test_a_piece_is_a_partition_with_files_and_another_if_these_or_their_reading_change() -> None:
+def test_digest_of_a_partition_changes_with_its_files_and_read_options() -> None:
     files = {"day=a": [10, 20], "day=b": [5], "day=empty": []}
-    pieces = pieces_of(listed(files))
-    assert {name: piece.bytes for name, piece in pieces.items()} == {"day=a": 30, "day=b": 5}
-    other = pieces_of(listed({**files, "day=a": [10, 21]}))
-    assert (other["day=a"] != pieces["day=a"], other["day=b"]) == (True, pieces["day=b"])
-    read_otherwise = pieces_of(listed(files, replace(TABLE, options={"field.delim": "|"})))
-    assert read_otherwise["day=b"].digest != pieces["day=b"].digest
+    partitions = list_source_partitions(listed(files))
+    assert {name: partition.bytes for name, partition in partitions.items()} == {"day=a": 30, "day=b": 5}
+    other = list_source_partitions(listed({**files, "day=a": [10, 21]}))
+    assert (other["day=a"] != partitions["day=a"], other["day=b"]) == (True, partitions["day=b"])
+    read_otherwise = list_source_partitions(listed(files, replace(TABLE, options={"field.delim": "|"})))
+    assert read_otherwise["day=b"].digest != partitions["day=b"].digest
     # A file of the same second could be written again, and look the same.
-    assert pieces_of(listed(files, at=WRITTEN + 1))["day=a"].digest == UNSETTLED
+    assert list_source_partitions(listed(files, at=WRITTEN + 1))["day=a"].digest == UNSETTLED
 
 
-def test_a_table_without_partitions_is_one_piece() -> None:
+def test_table_without_partition_columns_is_one_partition() -> None:
     whole = replace(TABLE, partition_columns=())
-    assert [*pieces_of(listed({"": [1, 2]}, whole))] == [WHOLE]
-    assert pieces_of(listed({"": []}, whole)) == {}
+    assert [*list_source_partitions(listed({"": [1, 2]}, whole))] == [WHOLE_TABLE]
+    assert list_source_partitions(listed({"": []}, whole)) == {}
 
 
 PARTITIONS = st.dictionaries(
@@ -87,26 +88,28 @@ PARTITIONS = st.dictionaries(
 
 
 @given(st.lists(st.tuples(PARTITIONS, st.integers(1, 120), st.integers(0, 4)), min_size=1), st.randoms())
-def test_after_all_chunks_a_copy_holds_what_is_listed_whatever_came_before(
+def test_copy_has_the_listed_files_after_all_chunks_and_any_history(
     histories: list[tuple[dict[str, list[int]], int, int]], draw: random.Random
 ) -> None:
-    commits: list[tuple[str, Note]] = []
+    commits: list[tuple[str, CommitNote]] = []
     rows: dict[str, str] = {}
     slept: list[tuple[list[str], dict[str, list[int]]]] = []
 
     def commit(chunk: list[str], files: dict[str, list[int]]) -> None:
-        """Replace the rows of some pieces by what there is now, as an overwrite does."""
-        wanted = pieces_of(listed(files))
+        """Replace the rows of some partitions by what there is now, as an overwrite does."""
+        wanted = list_source_partitions(listed(files))
         for name in chunk:
             rows.pop(name, None)
             if name in wanted:
                 rows[name] = str(files[name])
-        pieces = {name: wanted[name].digest if name in wanted else None for name in chunk}
-        commits.append((str(len(commits)), Note(len(commits), pieces)))
+        partitions = {name: wanted[name].digest if name in wanted else None for name in chunk}
+        commits.append((str(len(commits)), CommitNote(len(commits), partitions)))
 
     for files, most, dies_after in histories:
-        wanted = pieces_of(listed(files))
-        for number, chunk in enumerate(chunks(stale(wanted, holds(commits)), wanted, most)):
+        wanted = list_source_partitions(listed(files))
+        for number, chunk in enumerate(
+            split_into_chunks(list_outdated_partitions(wanted, list_copied_partitions(commits)), wanted, most)
+        ):
             if number == dies_after:
                 slept.append((chunk, files))
                 break
@@ -116,48 +119,56 @@ def test_after_all_chunks_a_copy_holds_what_is_listed_whatever_came_before(
             chunk, _ = slept.pop()
             commit(chunk, files)
     last = histories[-1][0]
-    wanted = pieces_of(listed(last))
-    left = stale(wanted, holds(commits))
-    for chunk in chunks(left, wanted, 60):
+    wanted = list_source_partitions(listed(last))
+    left = list_outdated_partitions(wanted, list_copied_partitions(commits))
+    for chunk in split_into_chunks(left, wanted, 60):
         commit(chunk, last)
     assert rows == {name: str(sizes) for name, sizes in last.items() if sizes}
-    held = holds(commits)
-    assert {name: piece.digest for name, piece in held.items()} == {
-        name: piece.digest for name, piece in wanted.items()
+    held = list_copied_partitions(commits)
+    assert {name: partition.digest for name, partition in held.items()} == {
+        name: partition.digest for name, partition in wanted.items()
     }
-    assert stale(wanted, held) == []
+    assert list_outdated_partitions(wanted, held) == []
 
 
-def test_of_a_piece_whose_files_were_young_only_the_rows_tell_whether_the_copy_is_of_them() -> None:
-    """Whoever goes on for a worker that died finds the same files, which are old by then."""
-    wanted = {"a": Piece("1", 10), "b": Piece("2", 10), "c": Piece(UNSETTLED, 10)}
-    held = {"a": Held(UNSETTLED, "1"), "b": Held("2", "1"), "c": Held(UNSETTLED, "1")}
-    assert others(wanted, held) == []
-    assert others(wanted, {**held, "b": Held("3", "2")}) == ["b"]
-    assert others(wanted, {**held, "c": Held("3", "2")}) == ["c"]
-    assert others({"a": wanted["a"]}, {"b": held["b"]}) == ["a", "b"]
+def test_partition_written_from_unsettled_files_is_not_reported_as_foreign() -> None:
+    """A worker that resumes after a crash finds the same files, which are old enough by then."""
+    wanted = {
+        "a": SourcePartition("1", 10),
+        "b": SourcePartition("2", 10),
+        "c": SourcePartition(UNSETTLED, 10),
+    }
+    held = {
+        "a": CopiedPartition(UNSETTLED, "1"),
+        "b": CopiedPartition("2", "1"),
+        "c": CopiedPartition(UNSETTLED, "1"),
+    }
+    assert list_foreign_partitions(wanted, held) == []
+    assert list_foreign_partitions(wanted, {**held, "b": CopiedPartition("3", "2")}) == ["b"]
+    assert list_foreign_partitions(wanted, {**held, "c": CopiedPartition("3", "2")}) == ["c"]
+    assert list_foreign_partitions({"a": wanted["a"]}, {"b": held["b"]}) == ["a", "b"]
 
 
 @given(PARTITIONS, st.integers(1, 200))
-def test_a_chunk_has_so_many_bytes_or_one_piece(files: dict[str, list[int]], most: int) -> None:
-    wanted = pieces_of(listed(files))
-    divided = list(chunks(sorted(wanted), wanted, most))
+def test_chunk_has_at_most_the_given_bytes_or_one_partition(files: dict[str, list[int]], most: int) -> None:
+    wanted = list_source_partitions(listed(files))
+    divided = list(split_into_chunks(sorted(wanted), wanted, most))
     assert [name for chunk in divided for name in chunk] == sorted(wanted)
     for chunk in divided:
         assert len(chunk) == 1 or sum(wanted[name].bytes for name in chunk) <= most
 
 
-def test_a_condition_names_two_hundred_partitions_at_most() -> None:
+def test_chunk_has_at_most_200_partitions() -> None:
     names = [f"day={number}" for number in range(401)]
-    assert [len(chunk) for chunk in chunks(names, {}, 1)] == [200, 200, 1]
+    assert [len(chunk) for chunk in split_into_chunks(names, {}, 1)] == [200, 200, 1]
 
 
-def test_a_note_is_read_as_it_was_written() -> None:
-    note = Note(7, {"day=a": "0f", "day=ü": None})
-    assert Note.of(note.text()) == note
+def test_note_is_parsed_as_written() -> None:
+    note = CommitNote(7, {"day=a": "0f", "day=ü": None})
+    assert CommitNote.of(note.text()) == note
     for text in ("", "null", "[]", "{}", '{"number": 1}', '{"number": [], "pieces": {}}'):
-        with pytest.raises(ValueError, match=r"no note|Expecting"):
-            Note.of(text)
+        with pytest.raises(ValueError, match=r"not a note|Expecting"):
+            CommitNote.of(text)
 
 
 COPY = TableName(("spark_catalog", "sales", "orders_copy"))
@@ -175,80 +186,84 @@ COPY = TableName(("spark_catalog", "sales", "orders_copy"))
             [],
             [("coalesce(`day` IN ('a \"b\" it\\'s'), false)", "`day` IN ('a \"b\" it\\'s')")],
         ),
-        (replace(TABLE, partition_columns=()), {}, [WHOLE], [("false", "true")]),
-        (replace(TABLE, partition_columns=()), {"": [1]}, [WHOLE], [("true", "true")]),
+        (replace(TABLE, partition_columns=()), {}, [WHOLE_TABLE], [("false", "true")]),
+        (replace(TABLE, partition_columns=()), {"": [1]}, [WHOLE_TABLE], [("true", "true")]),
     ],
 )
-def test_of_a_partition_that_was_gone_no_row_is_written_though_it_may_be_there_again(
+def test_rows_of_a_removed_partition_are_not_written_if_it_exists_again(
     table: HiveTable,
     there: dict[str, list[int]],
     held: list[str],
     conditions: list[tuple[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The commit says that it has none: where it's gone once more, nobody would look for them."""
+    """The note records that the partition has no rows, so no later run would remove them."""
     written: list[tuple[dict[str, str | None], tuple[str, str]]] = []
 
     def write(
-        _: Warehouse, table: HiveTable, copy: Copy, pieces: dict[str, str | None], where: tuple[str, str]
-    ) -> Copy:
-        written.append((pieces, where))
+        _: Warehouse,
+        table: HiveTable,
+        copy: RewrittenCopy,
+        partitions: dict[str, str | None],
+        where: tuple[str, str],
+    ) -> RewrittenCopy:
+        written.append((partitions, where))
         return copy
 
-    monkeypatch.setattr(copies, "write", write)
+    monkeypatch.setattr(rewritten_copy, "write", write)
     nothing: Any = None
     kinds = {"id": "int", "day": "string"}
-    wanted = pieces_of(listed(there, table))
-    copy = Copy(COPY, ICEBERG, {name: Held("old", "1") for name in held}, 1, "1")
-    work = writing._Work(Warehouse(nothing, nothing), listed(there, table), copy, wanted, (kinds, kinds))
-    work.write(stale(wanted, copy.held))
+    wanted = list_source_partitions(listed(there, table))
+    copy = RewrittenCopy(COPY, ICEBERG, {name: CopiedPartition("old", "1") for name in held}, 1, "1")
+    work = writer._Rewrite(Warehouse(nothing, nothing), listed(there, table), copy, wanted, (kinds, kinds))
+    work.write(list_outdated_partitions(wanted, copy.held))
     assert [where for _, where in written] == conditions
-    gone = {name for pieces, _ in written for name, known in pieces.items() if known is None}
+    gone = {name for partitions, _ in written for name, known in partitions.items() if known is None}
     assert gone == set(held) - set(wanted)
 
 
-def test_a_delta_copy_has_the_columns_that_the_hive_table_has_now() -> None:
-    """Spark keeps the columns of a table of its own as this session first read them."""
+def test_delta_copy_has_the_current_columns_of_the_hive_table() -> None:
+    """A session caches the columns of tables in Spark's own formats."""
     schema = StructType().add("id", "integer")
     spark: Any = SimpleNamespace(
         catalog=SimpleNamespace(refreshTable=lambda _: schema.add("name", "string")),
         table=lambda _: SimpleNamespace(schema=schema),
     )
     nothing: Any = None
-    statement = copies._create_statement(Warehouse(spark, nothing), TABLE, COPY, TargetFormat.DELTA)
+    statement = rewritten_copy._create_statement(Warehouse(spark, nothing), TABLE, COPY, TargetFormat.DELTA)
     assert "(`id` int, `name` string) USING delta" in statement
 
 
-def test_of_a_copy_that_is_made_anew_nothing_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new Delta table counts its versions from the start, so that they are those of the one before."""
+def test_nothing_of_a_recreated_copy_counts_as_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new Delta table has the same version numbers as the one before."""
     statements: list[str] = []
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
-    warehouse = Warehouse(spark, spark, prepared=Prepared(pieces={"day=a": "1", "day=b": "2"}))
+    warehouse = Warehouse(spark, spark, prepared=PreparedCopy(partitions={"day=a": "1", "day=b": "2"}))
     existing: dict[TableName, Kind] = {COPY: Kind.DELTA}
-    properties = {SOURCE: TABLE.name.key, READING: copies._reading(TABLE)}
-    again = Copy(COPY, DELTA, {"day=a": Held("0f", "1")}, 1, "1")
-    monkeypatch.setattr(copies, "kinds", lambda *_: existing)
-    monkeypatch.setattr(copies, "_properties", lambda *_: properties)
-    monkeypatch.setattr(copies, "change_unchanged", lambda *_, **__: None)
-    monkeypatch.setattr(copies, "_create_statement", lambda *_: "CREATE")
-    monkeypatch.setattr(copies, "read", lambda *_: again)
-    wanted = {"day=a": Piece("0f", 1)}
+    properties = {SOURCE: TABLE.name.key, READING: rewritten_copy._reading(TABLE)}
+    again = RewrittenCopy(COPY, DELTA, {"day=a": CopiedPartition("0f", "1")}, 1, "1")
+    monkeypatch.setattr(rewritten_copy, "kinds", lambda *_: existing)
+    monkeypatch.setattr(rewritten_copy, "_properties", lambda *_: properties)
+    monkeypatch.setattr(rewritten_copy, "change_if_unchanged", lambda *_, **__: None)
+    monkeypatch.setattr(rewritten_copy, "_create_statement", lambda *_: "CREATE")
+    monkeypatch.setattr(rewritten_copy, "read", lambda *_: again)
+    wanted = {"day=a": SourcePartition("0f", 1)}
     kinds = {"id": "int", "day": "string"}
-    monkeypatch.setattr(comparing, "demand_same_frames", lambda *_: 1)
-    for seen, reading in ((0, copies._reading(TABLE)), (1, "another")):
+    monkeypatch.setattr(comparison, "require_same_frames", lambda *_: 1)
+    for seen, reading in ((0, rewritten_copy._reading(TABLE)), (1, "another")):
         properties[READING] = reading
-        copy = copies.opened(warehouse, TABLE, COPY, DELTA)
-        work = writing._Work(warehouse, listed({"day=a": [1]}), copy, wanted, (kinds, kinds))
+        copy = rewritten_copy.open_copy(warehouse, TABLE, COPY, DELTA)
+        work = writer._Rewrite(warehouse, listed({"day=a": [1]}), copy, wanted, (kinds, kinds))
         assert work.compare() == (seen, {})
     assert statements == ["CREATE"]
 
 
 @pytest.mark.parametrize("form", TargetFormat)
-def test_a_copy_whose_first_commits_were_cleaned_up_is_made_anew_by_a_person(
+def test_copy_without_its_first_commits_is_refused(
     form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What these said is gone: rows of a partition that Hive has no more would stay, and nobody saw them."""
-    note = Note(3, {"day=a": "0f"}).text()
+    """Without these commits' notes, rows of a removed partition would stay unnoticed."""
+    note = CommitNote(3, {"day=a": "0f"}).text()
     every: Any = {
         "iceberg": [("8", None, "append", note), ("9", "8", "overwrite", note)],
         "delta": [("1", "WRITE", note), ("0", "CREATE TABLE", None)],
@@ -260,17 +275,17 @@ def test_a_copy_whose_first_commits_were_cleaned_up_is_made_anew_by_a_person(
     nothing: Any = None
     monkeypatch.setattr(versions, "current", lambda *_: "9")
     rows[:] = every
-    assert copies.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
+    assert rewritten_copy.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
     rows[:] = every[1:] if form is ICEBERG else every[:1]
     with conditions.raises("REWRITTEN_COPY_LOST_VERSIONS", table=COPY):
-        copies.read(Warehouse(spark, nothing), COPY, form)
+        rewritten_copy.read(Warehouse(spark, nothing), COPY, form)
 
 
 @pytest.mark.parametrize("catalog", ["spark_catalog", "lake"])
-def test_files_of_a_table_that_wasnt_dropped_stay_in_whatever_catalog_it_is(
+def test_files_of_a_table_that_was_not_dropped_stay_in_any_catalog(
     catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A revert doesn't drop what has the copy's name, and doesn't say any more what it was made of."""
+    """A revert doesn't drop a table with the copy's name whose properties don't show its source."""
     there = TableName((catalog, "sales", "orders_iceberg"))
     folder = f"{ROOT}_iceberg"
     tables = {catalog: [(there, folder)]}
@@ -281,13 +296,13 @@ def test_files_of_a_table_that_wasnt_dropped_stay_in_whatever_catalog_it_is(
     monkeypatch.setattr(shared_directories, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
     monkeypatch.setattr(hive, "layout", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: ())
-    monkeypatch.setattr(copies, "storage_of", lambda *_: storage)
+    monkeypatch.setattr(rewritten_copy, "storage_of", lambda *_: storage)
     nothing: Any = None
     warehouse = Warehouse(nothing, nothing)
-    assert copies.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
+    assert rewritten_copy.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
     assert removed == []
     tables.clear()
-    assert copies.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
+    assert rewritten_copy.remove_files(warehouse, there, TABLE.name, folder, ICEBERG)
     assert removed == [f"{folder}/data", f"{folder}/metadata", folder]
 
 
@@ -312,7 +327,7 @@ WRONG = HiveColumn("_corrupt_record", {"name": "string"})
         (replace(TABLE, format="parquet", buckets=4), True, False),
     ],
 )
-def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bool) -> None:
+def test_only_tables_that_need_it_are_rewritten(table: HiveTable, iceberg: bool, delta: bool) -> None:
     for form, rewritten in ((ICEBERG, iceberg), (DELTA, delta)):
         assert needs_rewriting(table, form) is rewritten
         assert (ineligibility(table, form) is not None) is rewritten
@@ -359,7 +374,9 @@ def test_what_can_stay_isnt_rewritten(table: HiveTable, iceberg: bool, delta: bo
         ),
     ],
 )
-def test_what_spark_doesnt_read_as_hive_does_isnt_rewritten(table: HiveTable, reason: PauseReason) -> None:
+def test_table_that_spark_reads_differently_than_hive_is_not_rewritten(
+    table: HiveTable, reason: PauseReason
+) -> None:
     for form in TargetFormat:
         for rewrite in (True, False):
             found = ineligibility(table, form, rewrite=rewrite)

@@ -12,18 +12,19 @@ from hypothesis import strategies as st
 from tests import conditions
 
 from tableferry.errors import TableError
+from tableferry.fleet.copies import comparison, preparation
+from tableferry.fleet.copies.rewrite import writer
+from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, comparing, existing, hive, preparing
+from tableferry.fleet.warehouse import asking, existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.identity import change_unchanged
-from tableferry.fleet.warehouse.prepared import Prepared
-from tableferry.fleet.warehouse.rewriting import writing
-from tableferry.fleet.warehouse.rewriting.copies import Copy
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
 from tableferry.spark.tables import TableName
 
@@ -223,11 +224,11 @@ def test_a_change_is_made_to_what_was_seen_even_if_that_is_long_ago() -> None:
     ours = warehouse(catalog)
     assert MAIN in entries(ours, NAMES)
     done: list[int] = []
-    assert change_unchanged(ours, NAMES, lambda: done.append(1)) is None
+    assert change_if_unchanged(ours, NAMES, lambda: done.append(1)) is None
     assert MAIN in entries(ours, NAMES)
     catalog.tables["t"] = hive_text(more=", retention=30")
     with conditions.raises("TABLE_CHANGED_DURING_STEP", tables=MAIN):
-        change_unchanged(ours, NAMES, lambda: done.append(2))
+        change_if_unchanged(ours, NAMES, lambda: done.append(2))
     assert done == [1]
 
 
@@ -255,7 +256,7 @@ def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
 ) -> None:
     """Somebody may have altered it, which is to be found before writers are kept out."""
     catalog = Catalog(t=hive_text())
-    ours = replace(warehouse(catalog), prepared=Prepared())
+    ours = replace(warehouse(catalog), prepared=PreparedCopy())
     table, looks = HiveTable(MAIN, Kind.HIVE, "parquet", location="file:/lake/t"), list[int]()
     files = (ListedFile("file:/lake/t/0", 2**40, 1),)
 
@@ -269,11 +270,11 @@ def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
     monkeypatch.setattr(hive, "demand_eligible", demand)
     monkeypatch.setattr(hive, "listed", lambda *_: listed)
     if rewritten:
-        copy = Copy(COPY, TargetFormat.DELTA, {}, 0, "0")
-        work = writing._Work(ours, listed, copy, {}, ({}, {}))
-        monkeypatch.setattr(writing._Work, "on", lambda *_: work)
-        writing.write_ahead(ours, MAIN, COPY, TargetFormat.DELTA)
+        copy = RewrittenCopy(COPY, TargetFormat.DELTA, {}, 0, "0")
+        work = writer._Rewrite(ours, listed, copy, {}, ({}, {}))
+        monkeypatch.setattr(writer._Rewrite, "on", lambda *_: work)
+        writer.write_before_block(ours, MAIN, COPY, TargetFormat.DELTA)
     else:
-        monkeypatch.setattr(comparing, "by_file", lambda *_: True)
-        preparing._until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
+        monkeypatch.setattr(comparison, "is_comparable_by_file", lambda *_: True)
+        preparation._repeat_until_little(ours, MAIN, TargetFormat.ICEBERG, lambda _: 1)
     assert looks == [1, 2]

@@ -19,7 +19,7 @@ initial_gap_days: 7
 mail:
   host: mail.example
   sender: data@tea.example
-  templates: letters
+  templates: words
 environments:
   dev:
   prod:
@@ -91,14 +91,14 @@ def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
     (here / "fleet.yml").write_text("lease_minutes: 1")
     (here / "conf").mkdir()
     (here / "conf" / "ours.yml").write_text(
-        "lease_minutes: 2\nusers_file: users.csv\nmail: {templates: letters}"
+        "lease_minutes: 2\nusers_file: users.csv\nmail: {templates: words}"
     )
     (here / "other.yml").write_text("lease_minutes: 3")
     environ = {"TABLEFERRY_FLEET_SETTINGS": "conf/ours.yml"}
 
     assert load(environ={}).lease_minutes == 1
     assert load(environ=environ).lease_minutes == 2
-    assert load(environ=environ).mail.templates == here / "conf" / "letters"
+    assert load(environ=environ).mail.templates == here / "conf" / "words"
     assert load(environ=environ).users_file == here / "conf" / "users.csv"
     assert load(file=Path("other.yml"), environ=environ).lease_minutes == 3
 
@@ -203,5 +203,5 @@ def test_a_place_that_cannot_be_is_named(here: Path) -> None:
 def test_a_section_that_is_another_one_too_lies_beside_the_file_once(here: Path) -> None:
     file = Path("conf/fleet.yml")
     file.parent.mkdir()
-    file.write_text("mail: &same {templates: letters}\nenvironments:\n  dev: {mail: *same}\n")
-    assert load(file=file, env="dev", environ={}).mail.templates == here / "conf" / "letters"
+    file.write_text("mail: &same {templates: words}\nenvironments:\n  dev: {mail: *same}\n")
+    assert load(file=file, env="dev", environ={}).mail.templates == here / "conf" / "words"

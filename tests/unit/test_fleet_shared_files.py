@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tableferry.errors import TableError
+from tableferry.fleet.copies import shared_files_comment
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import shared_files
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
 
@@ -16,14 +16,14 @@ ORDERS = TableName(("spark_catalog", "sales", "orders"))
 HIVE = TableName(("spark_catalog", "sales", "orders_hive"))
 
 
-def test_comment_that_may_not_be_changed_holds_up_no_migration(
+def test_migration_continues_if_the_comment_cannot_be_changed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*_: object) -> str:
         raise TableError("only the owner may alter it")
 
-    monkeypatch.setattr(shared_files, "kinds", lambda *_: {HIVE: Kind.HIVE})
-    monkeypatch.setattr(shared_files, "describe", refused)
+    monkeypatch.setattr(shared_files_comment, "kinds", lambda *_: {HIVE: Kind.HIVE})
+    monkeypatch.setattr(shared_files_comment, "describe", refused)
     nothing: Any = None
-    shared_files.warn(Warehouse(nothing, nothing), HIVE, ORDERS)
+    shared_files_comment.add_warning(Warehouse(nothing, nothing), HIVE, ORDERS)
     assert f"{HIVE} has no warning in its comment: only the owner may alter it" in caplog.text

@@ -424,7 +424,7 @@ def test_due_counts_overdue_today_and_week(store: Store) -> None:
     due = read_status(store, NOW).due
     assert (due.migrations_overdue, due.migrations_today, due.migrations_week) == (1, 1, 2)
     assert (due.archives_overdue, due.archives_today, due.archives_week) == (1, 1, 1)
-    assert due.letters == 1
+    assert due.notifications == 1
 
 
 def test_due_archive_names_preprocess_and_migrate(store: Store) -> None:
@@ -540,7 +540,7 @@ def test_next_commands_have_an_effect(store: Store) -> None:
     fleet.paused("text", days_ago(3), PauseReason.IS_CSV_TEXT, "it's text")
     fleet.ready("unnotified", days_ago(4))
     figures = read_status(store, NOW)
-    assert figures.due.letters == 1
+    assert figures.due.notifications == 1
     lines = printed(figures).splitlines()
     assert lines[lines.index("Next:") + 1 :] == [
         "  tableferry fleet resume spark_catalog.sales.text --rewrite",

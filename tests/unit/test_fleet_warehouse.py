@@ -8,11 +8,16 @@ import pytest
 from tests import conditions
 
 from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.copies.iceberg import list_metrics_modes
+from tableferry.fleet.copies.iceberg_files.name_mapping import (
+    leaf_ids,
+    mapping_of,
+    with_file_names,
+    with_orc_positions,
+)
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
-from tableferry.fleet.warehouse.iceberg import metrics_modes
-from tableferry.fleet.warehouse.name_mapping import leaf_ids, mapping_of, with_file_names, with_orc_positions
 from tableferry.spark.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))
@@ -159,7 +164,8 @@ def test_a_name_that_a_column_has_is_no_place() -> None:
     assert [field["names"] for field in with_orc_positions(mapping, ())] == [["_col1", "_col0"], ["b"]]
 
 
-def test_add_files_takes_no_bounds_that_may_be_wrong() -> None:
+@pytest.mark.parametrize(("form", "texts"), [("parquet", {"name": "counts"}), ("orc", {})])
+def test_add_files_stores_no_bounds_that_may_be_wrong(form: str, texts: dict[str, str]) -> None:
     struct_column = HiveColumn(
         "s", struct(("d", kind("double")), ("l", kind("array", element_type=kind("float"))))
     )
@@ -169,7 +175,12 @@ def test_add_files_takes_no_bounds_that_may_be_wrong() -> None:
         HiveColumn("name", STRING),
         HiveColumn("k", kind("double")),
     )
-    assert dict(metrics_modes(table(*columns, by=("K",)))) == {"F": "counts", "s.d": "counts", "k": "none"}
+    assert dict(list_metrics_modes(table(*columns, by=("K",), format=form))) == {
+        "F": "counts",
+        "s.d": "counts",
+        "k": "none",
+        **texts,
+    }
 
 
 def test_a_schema_s_own_names_are_mapped() -> None:

@@ -116,22 +116,17 @@ def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, mome
 
 
 @pytest.mark.parametrize(
-    ("wave", "load", "more", "why"),
+    ("wave", "why"),
     [
-        (RUNNING, Load(), 0, ""),
-        (Wave("w1"), Load(), 0, "the wave w1 is planned"),
-        (replace(RUNNING, status=WaveStatus.PAUSED), Load(), 0, "the wave w1 is paused"),
-        (replace(RUNNING, hours="12:01-11:59"), Load(), 0, "starts tables from 12:01-11:59 (UTC) alone"),
-        (replace(RUNNING, hours="12:00-12:01"), Load(), 0, ""),
-        (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 1, ""),
-        (replace(RUNNING, bytes_an_hour=100), Load(bytes=99), 2, "100 B an hour, and 99 B started in it"),
-        (replace(RUNNING, bytes_an_hour=100), Load(bytes=100), 0, "100 B an hour, and 100 B started in it"),
-        # One that is larger than the limit begins where none did.
-        (replace(RUNNING, bytes_an_hour=100), Load(bytes=0), 10**12, ""),
+        (RUNNING, ""),
+        (Wave("w1"), "the wave w1 is planned"),
+        (replace(RUNNING, status=WaveStatus.PAUSED), "the wave w1 is paused"),
+        (replace(RUNNING, hours="12:01-11:59"), "starts tables from 12:01-11:59 (UTC) alone"),
+        (replace(RUNNING, hours="12:00-12:01"), ""),
     ],
 )
-def test_why_none_begins(wave: Wave, load: Load, more: int, why: str) -> None:
-    said = why_none_begins(wave, load, NOW, bytes_more=more)
+def test_why_none_begins(wave: Wave, why: str) -> None:
+    said = why_none_begins(wave, NOW)
     assert why in said
     assert bool(said) is bool(why)
 
@@ -344,67 +339,6 @@ def test_a_time_zone_that_a_machine_does_not_know_holds_back_its_wave_alone(
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "no table of the wave w1 starts here: [TIME_ZONE_UNKNOWN] " in warning
     assert "'Europe/Newtown'" in warning
-
-
-def test_so_many_bytes_begin_within_an_hour(waves: Waves) -> None:
-    waves.add("a", "b", size=40)
-    waves.add("huge", size=1000)
-    waves.add("c", size=20)
-    waves.wave(bytes_an_hour=100)
-    waves.run()
-    # The large one waits for an hour in which nothing began.
-    assert waves.moved == ["a", "b", "c"]
-    waves.clock.turn(minutes=61)
-    waves.add("d", size=1)
-    waves.run()
-    assert waves.moved == ["a", "b", "c", "huge"]
-    waves.clock.turn(minutes=61)
-    waves.run()
-    assert waves.moved == ["a", "b", "c", "huge", "d"]
-
-
-def test_threads_of_a_worker_start_one_table_of_a_wave_after_the_other(
-    waves: Waves, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each sees what the one before it adds to the hour: the look and the note are one section."""
-    waves.add("a", "b", size=60)
-    waves.wave(bytes_an_hour=100)
-    gates: list[Gate] = []
-    inside: list[bool] = []
-
-    class Watched(Gate):
-        def holds_back(self, job: Job) -> str:
-            gates.append(self)
-            inside.append(self._lock.locked())
-            return super().holds_back(job)
-
-    save = waves.store.save
-
-    def saved(job: Job, *rest: Any, **how: Any) -> Any:
-        if job.in_process and not how.get("release"):
-            inside.append(gates[-1]._lock.locked())
-        return save(job, *rest, **how)
-
-    monkeypatch.setattr(f"{__name__}.Gate", Watched)
-    monkeypatch.setattr(waves.store, "save", saved)
-    waves.run()
-    assert waves.moved == ["a"]
-    # Of the first the look and the note, of the second the look.
-    assert inside == [True, True, True]
-    assert not gates[-1]._lock.locked()
-
-
-def test_each_hourly_run_starts_what_an_hour_may_however_late_in_it_the_last_one_did(waves: Waves) -> None:
-    waves.add(*(f"t{number:02}" for number in range(12)), size=50)
-    waves.wave(bytes_an_hour=100)
-    waves.clock.turn(minutes=5)
-    moved = []
-    for _ in range(4):
-        waves.run(lambda run: waves.clock.turn(minutes=1))
-        moved.append(len(waves.moved))
-        # The next run starts a little earlier in its hour.
-        waves.clock.turn(minutes=57)
-    assert moved == [2, 4, 6, 8]
 
 
 def test_a_wave_is_paused_when_too_many_of_its_tables_fail(

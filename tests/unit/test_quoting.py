@@ -14,10 +14,11 @@ import pytest
 
 from tableferry.convert.catalog import native_engine, partitions
 from tableferry.fleet.access import tags
+from tableferry.fleet.copies import copy_removal, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.operations import table_search
 from tableferry.fleet.operations.table_requests import Pattern
-from tableferry.fleet.warehouse import asking, copy_removal, existing, iceberg, renaming, versions, views
+from tableferry.fleet.warehouse import asking, existing, renaming, versions, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.delta import commits
 from tableferry.formats.hive.catalog_tables import list_tables
@@ -119,7 +120,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
     "tags": lambda spark: spark.sql(tags.query(ODD)),
     "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
-    "location": in_warehouse(lambda warehouse: copy_removal.location(warehouse, ODD)),
+    "location": in_warehouse(lambda warehouse: copy_removal.read_location(warehouse, ODD)),
 }  # fmt: skip
 
 
@@ -142,8 +143,8 @@ TAKES_A_NAME = re.compile(
 )
 # Expressions whose value is SQL already: quoted names and whole queries.
 SQL_ALREADY = {
-    "archive", "self._tables.jobs", "self._tables.archive", "self._tables.notifications",
-    "self._tables.events", "self._tables.waves", "self.archive", "self.jobs", "self.events", "quoted", "rows",
+    "self._tables.jobs", "self._tables.name(table)", "self._tables.old_archive", "self.jobs", "self.events",
+    "archive", "quoted", "rows", "text",
     "path", "log", "new", "old", "refs", "view", "named", "names", "entry.buckets", "_pairs(properties)",
     "move.text", "self._before(self.target)", "after", "part", "written", "column",
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,17 +13,16 @@ from tests.unit.fleet_jobs import job
 
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.transitions import BACK
-from tableferry.fleet.view_moves.planning import (
+from tableferry.fleet.views.planning import (
     Places,
+    View,
     ViewMove,
     decide,
     destination,
     in_order,
-    needed,
-    switched,
+    is_switched,
+    with_inputs,
 )
-from tableferry.fleet.view_moves.references import parse
-from tableferry.fleet.view_moves.view import View, ViewColumn, statement
 from tableferry.spark.redaction import HIDDEN
 from tableferry.spark.tables import TableName
 
@@ -40,14 +40,24 @@ def view(name: str, text: str) -> View:
     return View(TableName(("spark_catalog", "sales", name)), text, ("spark_catalog", "sales"))
 
 
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def of(jobs: list[Job]) -> Places:
+    places = Places("ice")
+    places.add(jobs)
+    return places
+
+
 def decided(text: str, places: Places, *, partial: bool = False) -> ViewMove:
     old = view("v", text)
-    return decide(old, parse(text, old.namespace), LAKE, places, partial=partial)
+    return decide(old, LAKE, places, partial=partial)
 
 
 def test_table_is_switched_from_the_switch_until_its_revert() -> None:
     pairs = [(state, desired) for state in State for desired in State]
-    live = {pair for pair in pairs if switched(moved("t", state=pair[0], desired_state=pair[1]))}
+    live = {pair for pair in pairs if is_switched(moved("t", state=pair[0], desired_state=pair[1]))}
     unblocked, dropped = State.WRITES_UNBLOCKED, State.HIVE_DROPPED
     assert live >= {(unblocked, unblocked), (unblocked, dropped), (dropped, dropped)}
     assert not live & BACK.keys()
@@ -58,19 +68,19 @@ def test_views_move_to_the_schema_to_which_all_tables_of_their_schema_moved() ->
     schema = TableName(("spark_catalog", "sales"))
     not_yet = moved("c", target_schema="other", state=State.READY)
     assert destination(schema, [moved("a"), moved("b"), not_yet]) == LAKE
-    with conditions.raises("VIEWS_OF_SEVERAL_SCHEMAS", schemas="spark_catalog.lake and spark_catalog.sales"):
+    with conditions.raises("VIEWS_OF_SEVERAL_SCHEMAS", schemas=["spark_catalog.lake", "spark_catalog.sales"]):
         destination(schema, [moved("a"), moved("b", target_schema=None)])
 
 
 def test_each_name_of_a_moved_table_is_replaced() -> None:
-    places = Places.of([moved("d"), moved("i", target_format=TargetFormat.ICEBERG)], "ice")
+    places = of([moved("d"), moved("i", target_format=TargetFormat.ICEBERG)])
     move = decided("SELECT * FROM d, spark_catalog.sales.D, hive_metastore.sales.d, lake.d", places)
     new = "`spark_catalog`.`lake`.`d`"
-    assert move.text == f"SELECT * FROM {new}, {new}, {new}, {new}"
+    assert one_line(move.text) == f"SELECT * FROM {new}, {new}, {new}, {new}"
     # Iceberg tables are read through Iceberg's catalog.
     move = decided("SELECT sales.i.id FROM i, ice.lake.i x, lake.i y", places)
     new = "`ice`.`lake`.`i`"
-    assert move.text == f"SELECT {new}.id FROM {new}, {new} x, {new} y"
+    assert one_line(move.text) == f"SELECT i.id FROM {new}, ice.lake.i AS x, {new} AS y"
     assert move.new == TableName(("spark_catalog", "lake", "v"))
 
 
@@ -88,9 +98,9 @@ def test_view_over_unmoved_sources_is_refused_unless_partial_moves_are_permitted
 ) -> None:
     ready = moved("ready", state=State.READY, desired_state=State.WRITES_BLOCKED)
     back = moved("back", desired_state=State.WRITES_BLOCKED)
-    places = Places.of([moved("a"), ready, back], "ice")
+    places = of([moved("a"), ready, back])
     places.left.add("sales.left_view")
-    with conditions.raises("VIEW_SOURCES_NOT_MOVED", sources=f"spark_catalog.{reason}"):
+    with conditions.raises("VIEW_SOURCES_NOT_MOVED", sources=[f"spark_catalog.{reason}"]):
         decided(text, places)
     move = decided(text, places, partial=True)
     [stays] = move.stays
@@ -98,11 +108,11 @@ def test_view_over_unmoved_sources_is_refused_unless_partial_moves_are_permitted
 
 
 def test_view_over_sources_that_never_move_is_moved() -> None:
-    places = Places.of([moved("a"), moved("in_place", target_schema=None)], "ice")
+    places = of([moved("a"), moved("in_place", target_schema=None)])
     places.moved["sales.base"] = TableName(("spark_catalog", "lake", "base"))
     move = decided("SELECT * FROM base, in_place, lake.a, parquet.`/x`, range(3)", places)
     assert move.stays == ()
-    assert move.text == (
+    assert one_line(move.text) == (
         "SELECT * FROM `spark_catalog`.`lake`.`base`, `spark_catalog`.`sales`.`in_place`, "
         "`spark_catalog`.`lake`.`a`, parquet.`/x`, range(3)"
     )
@@ -116,7 +126,7 @@ def test_views_in_a_diamond_are_ordered_and_views_in_a_cycle_are_left_out() -> N
     cycle = {"x": {"y"}, "y": {"x"}, "over_it": {"y", "a"}}
     assert in_order({**diamond, **cycle}) == (["d", "b", "c", "a"], ["over_it", "x", "y"])
     assert in_order({"itself": {"itself"}}) == ([], ["itself"])
-    assert needed(["b"], diamond) == {"b", "d"}
+    assert with_inputs(["b"], diamond) == {"b", "d"}
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh"), max_size=3)))
@@ -134,7 +144,7 @@ def test_create_statement_contains_columns_comments_properties_and_schema_mode()
         TableName(("spark_catalog", "sales", "v")),
         "SELECT 1",
         ("spark_catalog", "sales"),
-        (ViewColumn("a b", "it's a\\b"), ViewColumn("c")),
+        (("a b", "it's a\\b"), ("c", "")),
         "all of it",
         {
             "team": "x",
@@ -145,13 +155,17 @@ def test_create_statement_contains_columns_comments_properties_and_schema_mode()
         },
         schema_mode="BINDING",
     )
-    new = TableName(("main", "lake", "v"))
-    assert statement(old, new, "SELECT 2") == (
+    move = ViewMove(old, TableName(("main", "lake", "v")), "SELECT 2", "SELECT 1")
+    properties = f"('tableferry.definition' = '{move.definition}', 'tableferry.source' = 'sales.v'"
+    assert move.statement(replace=False) == (
         r"CREATE VIEW `main`.`lake`.`v` (`a b` COMMENT 'it\'s a\\b', `c`) COMMENT 'all of it' "
-        "TBLPROPERTIES ('tableferry.source' = 'sales.v', 'team' = 'x') WITH SCHEMA BINDING AS SELECT 2"
+        f"TBLPROPERTIES {properties}, 'team' = 'x') WITH SCHEMA BINDING AS SELECT 2"
     )
-    evolving = View(old.name, old.text, old.namespace, old.columns, schema_mode="EVOLUTION")
-    assert statement(evolving, new, "SELECT 2", replace=True) == (
-        "CREATE OR REPLACE VIEW `main`.`lake`.`v` TBLPROPERTIES ('tableferry.source' = 'sales.v') "
-        "WITH SCHEMA EVOLUTION AS SELECT 2"
+    evolving = replace(
+        move, view=View(old.name, old.text, old.namespace, old.columns, schema_mode="EVOLUTION")
     )
+    assert evolving.statement(replace=True) == (
+        f"CREATE OR REPLACE VIEW `main`.`lake`.`v` TBLPROPERTIES ('tableferry.definition' = "
+        f"'{evolving.definition}', 'tableferry.source' = 'sales.v') WITH SCHEMA EVOLUTION AS SELECT 2"
+    )
+    assert evolving.definition != move.definition

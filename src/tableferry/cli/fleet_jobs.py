@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -270,7 +271,8 @@ def job_row(job: Job, waves: Mapping[str, Wave]) -> dict[str, Any]:
 
 
 def _job_columns(job: Job) -> dict[str, Any]:
-    return {name: getattr(job, name) for name in Job.__dataclass_fields__}
+    columns = {name: getattr(job, name) for name in Job.__dataclass_fields__}
+    return {**columns, "record": job.record.to_json()}
 
 
 # The columns that the first line of `fleet show` contains.
@@ -292,6 +294,8 @@ def _column_texts(job: Job) -> dict[str, str]:
                 columns[name] = "yes" if value else "no"
             case tuple():
                 columns[name] = ", ".join(value)
+            case dict():
+                columns[name] = json.dumps(value)
             case _:
                 columns[name] = str(value)
     return columns

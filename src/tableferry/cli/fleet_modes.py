@@ -153,9 +153,9 @@ def fleet_communicate(
     dry_run_folder: Annotated[
         Path,
         typer.Option(
-            "--letters", metavar="DIR", help="Folder in which a dry run writes notifications as .eml files."
+            "--folder", metavar="DIR", help="Folder in which a dry run writes notifications as .eml files."
         ),
-    ] = Path(session.DEFAULT_WAREHOUSE, "letters"),
+    ] = Path(session.DEFAULT_WAREHOUSE, "notifications"),
     batch_size: BatchSize = 5000,
     worker: WorkerShare = "1/1",
     dry_run: DryRun = False,

@@ -69,7 +69,7 @@ def notification_lines(communicated: CommunicateReport, folder: Path | None) -> 
 _AFTER = {
     1: "next is tableferry fleet migrate, after the first gap",
     2: "on probation, in which tableferry fleet shadow updates Hive copies",
-    3: "completed, and tableferry fleet archive moves them out of the queue",
+    3: "completed; next is tableferry fleet archive, a week later",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -13,7 +13,7 @@ from tableferry.amounts import joined
 from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import EnvOption, FleetOptions, SetOption, SettingsOption, StoreOption
 from tableferry.cli.options import Warehouse
-from tableferry.fleet.view_moves.reports import ViewsReport
+from tableferry.fleet.views.moving import ViewReport
 
 views_app = App()
 
@@ -53,24 +53,33 @@ def fleet_views(
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     view_options = fleet.ViewOptions(views or (), partial, dry_run)
     with fleet_options.open() as opened:
-        report = fleet.move_views(opened.store, opened.warehouse(), view_options)
-    return CommandResult(report, _view_lines(report), ok=report.ok)
+        reports = fleet.move_views(opened.store, opened.warehouse(), view_options)
+    ok = all(report.outcome != "refused" for report in reports)
+    return CommandResult({"views": [_row(report) for report in reports]}, _lines(reports), ok=ok)
 
 
-def _view_lines(report: ViewsReport) -> Iterator[str]:
-    for view in report.views:
-        if view.error:
-            yield f"{view.view} {view.outcome}: {view.error}"
+def _row(report: ViewReport) -> dict[str, object]:
+    finding = report.finding.to_dict() if report.finding else None
+    return {**vars(report), "finding": finding, "error": _error(report)}
+
+
+def _error(report: ViewReport) -> str:
+    return report.finding.one_line if report.finding else ""
+
+
+def _lines(reports: Sequence[ViewReport]) -> Iterator[str]:
+    for report in reports:
+        if report.finding:
+            yield f"{report.view} {report.outcome}: {_error(report)}"
             continue
-        yield f"{view.view} → {view.new}"
-        if view.outcome == "planned":
-            yield f"  {view.statement}"
-        if view.stays:
-            yield f"  still reads {joined([str(name) for name in view.stays])}"
-        if view.loses:
-            yield f"  was created with {view.loses}, which its new catalog doesn't store: let readers set it"
-    yield from report.remedies
-    counts = Counter(view.outcome for view in report.views)
+        yield f"{report.view} → {report.new}"
+        if report.outcome == "planned":
+            yield from (f"  {line}" for line in report.statement.splitlines())
+        if report.stays:
+            yield f"  still reads {joined([str(name) for name in report.stays])}"
+        if report.loses:
+            yield f"  set in readers, because its new catalog doesn't store it: {report.loses}"
+    counts = Counter(report.outcome for report in reports)
     if not counts:
         yield "No view reads a table that has moved to another schema or catalog."
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -20,7 +19,6 @@ from tableferry.cli.fleet_options import (
     table_patterns,
 )
 from tableferry.cli.options import Warehouse
-from tableferry.errors import InputError
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.reports import labels
@@ -31,11 +29,8 @@ wave_app = App(
 
 Name = Annotated[str, typer.Argument(metavar="WAVE", help="The wave's name.", show_default=False)]
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", re.ASCII)
-_MAX_BYTES = 2**63 - 1
 # The largest integer of the queue's column in every database.
 _MAX_TABLES = 2**31 - 1
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @wave_app.command("add")
@@ -51,12 +46,6 @@ def wave_add(
             max=_MAX_TABLES,
             metavar="N",
             help="Migrate at most N tables concurrently; 0: no limit.",
-        ),
-    ] = None,
-    bytes_an_hour: Annotated[
-        str | None,
-        typer.Option(
-            "--bytes-an-hour", metavar="SIZE", help="Start at most SIZE per hour, such as 500GB; 0: no limit."
         ),
     ] = None,
     hours: Annotated[
@@ -89,16 +78,11 @@ def wave_add(
     """Create a wave or change its limits, and add queued tables that haven't started."""
     patterns = table_patterns(tables, more_tables)
     fleet_options = FleetOptions(store, settings, env, None, warehouse)
-    bounds = {
-        "tables_at_once": tables_at_once,
-        "bytes_an_hour": None if bytes_an_hour is None else _parse_size(bytes_an_hour),
-    }
-    others = {"hours": hours, "time_zone": time_zone, "stop_percent": stop_percent}
-    limits: dict[str, int | str | None] = {
+    written = {"hours": hours, "time_zone": time_zone, "stop_percent": stop_percent}
+    limits: dict[str, int | str | None] = {key: value for key, value in written.items() if value is not None}
+    if tables_at_once is not None:
         # In the library, None means no limit; here it means that the option is missing.
-        **{key: value or None for key, value in bounds.items() if value is not None},
-        **{key: value for key, value in others.items() if value is not None},
-    }
+        limits["tables_at_once"] = tables_at_once or None
     with fleet_options.open() as opened:
         queue = opened.store
         jobs = fleet.select_jobs(queue, patterns) if patterns else []
@@ -174,12 +158,3 @@ def wave_status(
 
 def _wave_text(wave: Wave) -> str:
     return f"The wave {wave.name} is {labels.wave_status(wave)} ({labels.limits(wave)})"
-
-
-def _parse_size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    size = float(match[1]) * _UNITS[match[2]] if match else 0
-    # Zero removes the limit, so a size that is rounded to zero is invalid.
-    if match is None or size > _MAX_BYTES or (size and not round(size)):
-        raise InputError("WAVE_BYTES_INVALID", text=text)
-    return round(size)

@@ -14,8 +14,9 @@ from .modes.preprocessor import preprocess as preprocess
 from .modes.reverter import revert as revert
 from .modes.shadower import shadow as shadow
 from .modes.worker import Worker as Worker
-from .moving_views import ViewOptions as ViewOptions
-from .moving_views import move_views as move_views
+from .notifications.readers import TableReader as TableReader
+from .notifications.readers import list_readers as list_readers
+from .notifications.readers import without_reader as without_reader
 from .operations.history import events_of as events_of
 from .operations.history import notifications_of as notifications_of
 from .operations.registration import Named as Named
@@ -35,9 +36,6 @@ from .operations.wave_commands import waves_by_name as waves_by_name
 from .queue import selections as selections
 from .queue.opening import open_store as open_store
 from .queue.records import NewJob as NewJob
-from .readers import TableReader as TableReader
-from .readers import list_readers as list_readers
-from .readers import without_reader as without_reader
 from .reports.page import page as page
 from .reports.preflight import causes as causes
 from .reports.preflight import preflight_csv as preflight_csv
@@ -48,4 +46,6 @@ from .reports.status import read_waves as read_waves
 from .reports.terminal import as_text as as_text
 from .reports.terminal import watch as watch
 from .reports.terminal import wave_table as wave_table
+from .views.moving import ViewOptions as ViewOptions
+from .views.moving import move_views as move_views
 from .warehouse.context import Warehouse as Warehouse

@@ -43,24 +43,25 @@ class RemovedPartitions(StrEnum):
 
 
 class MailSettings(_Settings):
-    """How notifications are sent.
+    """The mail server, and the content of notifications.
 
     Attributes:
         host: The SMTP server.
-        port: Its port.
-        tls: ``starttls`` asks for encryption after connecting, ``tls`` connects with it.
-        user: Whom to log in as; empty to log in not at all.
+        port: The server's port.
+        tls: ``starttls`` asks for encryption after connecting, ``tls`` connects with encryption.
+        user: The user to log in as; empty for no login.
         password: From ``TABLEFERRY_FLEET_MAIL_PASSWORD``, or the secret ``password_secret``.
         password_secret: A secret of the workspace, ``scope/key``.
-        sender: Whom notifications are from.
-        reply_to: Whom answers go to; the sender by default.
-        domain: Added to an owner's name that isn't a mail address; empty leaves such an owner out.
-        templates: A folder whose templates replace ours, each by its file's name.
-        batch: Downstream users in one notification, at most.
+        sender: The sender of notifications.
+        reply_to: The address for replies; the sender by default.
+        domain: The domain for names that aren't e-mail addresses; without it, their owners and readers are
+            left out.
+        templates: A folder with templates that replace the built-in ones of the same file names.
+        batch: The maximum number of readers per notification.
         portal: A page about the migration, for the notifications.
-        contact: Whom to ask, for the notifications.
-        ca_file: Certificates to trust instead of the machine's, as PEM.
-        timeout_seconds: How long the server may take for an answer.
+        contact: A contact for questions, for the notifications.
+        ca_file: A PEM file with certificates to trust instead of the machine's.
+        timeout_seconds: The maximum wait for a reply of the server.
         give_up_days: The days of refusals after which a notification leaves a recipient out.
     """
 

@@ -10,7 +10,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kind
-from tableferry.fleet.warehouse.files import digest
+from tableferry.fleet.warehouse.hive_files import digest
 from tableferry.spark.tables import TableName
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from tableferry import workspace
 from tableferry.errors import Refused, first_line
-from tableferry.fleet.access import workspace_requests
 from tableferry.fleet.access.people import People, is_person
 from tableferry.spark.catalog import SPARK_ERRORS, condition
 from tableferry.spark.quoting import literal
@@ -87,7 +87,7 @@ class Lineage:
 
         try:
             query = {"table_name": ".".join(table.parts), "include_entity_lineage": "true"}
-            lineage = workspace_requests.get(self.client, "/api/2.0/lineage-tracking/table-lineage", query)
+            lineage = workspace.get_json(self.client, "/api/2.0/lineage-tracking/table-lineage", query)
         except (NotFound, PermissionDenied) as error:
             reason = first_line(error)
             self.say(

@@ -1,4 +1,4 @@
-"""Turns principals of a workspace into mail addresses, through its SCIM API."""
+"""Find the e-mail addresses of a workspace's principals through its SCIM API."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
     from databricks.sdk.service.iam import Group
 
-# A larger group should have a mailing list, and its own name may be one.
+# A larger group should have a mailing list, possibly with the group's name.
 MEMBERS = 50
 
 _APPLICATION_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def is_person(principal: str) -> bool:
-    """Say whether a principal can be a person: their names are mail addresses, and no others are."""
+    """Return whether a principal can be a person: only a person's name is an e-mail address."""
     return "@" in principal
 
 
 class People:
-    """Mail addresses of principals; each group is looked up once."""
+    """E-mail addresses of principals; each group is looked up once."""
 
     def __init__(self, client: WorkspaceClient, say: Callable[[str], None]) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class People:
     def addresses(self, principal: str | None) -> tuple[str, ...]:
         """Return a user's address, those of a group's members, or none of a service principal.
 
-        A group that can't be looked up, or has too many members, stays as its name.
+        Return the group's name if it can't be looked up or has too many members.
         """
         if not principal or _APPLICATION_ID.fullmatch(principal):
             return ()
@@ -55,17 +55,17 @@ class People:
                 )
             )
             if not groups:
-                self._say(f"group {name} isn't known in this workspace: its name stands for its members")
+                self._say(f"group {name} isn't known in this workspace: its name is the recipient")
                 return (name,)
             users = self._users(groups[0])
             if users is None:
-                self._say(f"group {name} has more than {MEMBERS} members: its name stands for them")
+                self._say(f"group {name} has more than {MEMBERS} members: its name is the recipient")
                 return (name,)
             return tuple(sorted(filter(is_person, map(self._name, users))))
         except (NotFound, PermissionDenied) as error:
             self._say(
-                f"the members of group {name} can't be looked up ({first_line(error)}): its name stands for "
-                "them; who runs this must be an administrator of the workspace to see them"
+                f"the members of group {name} can't be looked up ({first_line(error)}): its name is the "
+                "recipient; to look them up, the user must be an administrator of the workspace"
             )
             return (name,)
 
@@ -75,11 +75,11 @@ class People:
         try:
             return self._client.users.get(identity).user_name or ""
         except NotFound:
-            # Removed from the workspace, and still a member of the account's group.
+            # A user who is removed from the workspace can still be a member of the account's group.
             return ""
 
     def _users(self, group: Group) -> set[str] | None:
-        """Return the ids of a group's users, its groups' users among them; None if they are too many."""
+        """Return the ids of a group's users, including users of nested groups; None if there are too many."""
         users: set[str] = set()
         seen = {group.id}
         waiting = [group]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from tableferry import workspace
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.errors.catalogue import as_sentence
-from tableferry.fleet.access import grants, tags, workspace_requests
+from tableferry.fleet.access import grants, tags
 from tableferry.fleet.access.grants import Change, Grants
 from tableferry.fleet.access.lineage import Lineage, Rows
 from tableferry.fleet.access.people import People
@@ -213,7 +213,7 @@ class UnityAccess:
                 for change in changes
             ]
         }
-        workspace_requests.patch(self._client, _PERMISSIONS + _path(table), body)
+        workspace.patch_json(self._client, _PERMISSIONS + _path(table), body)
 
     def _granted(self, table: TableName) -> Grants:
         return {
@@ -237,7 +237,7 @@ class UnityAccess:
         with self._asking(f"The grants on {table} can't be read"):
             while True:
                 # A page may be empty and still not be the last.
-                page = workspace_requests.get(self._client, path + _path(table), query)
+                page = workspace.get_json(self._client, path + _path(table), query)
                 yield from page.get("privilege_assignments", ())
                 if not page.get("next_page_token"):
                     return

@@ -12,18 +12,20 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
 from tableferry.fleet.checks.preflight_findings import INTEGERS, PreflightFacts, findings, remarks
+from tableferry.fleet.copies import delta
+from tableferry.fleet.copies.iceberg_files.file_blockers import list_blockers
+from tableferry.fleet.copies.rewrite import rewritten_copy
 from tableferry.fleet.hive_copy.table import HiveCopy, scratch_name
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.late_files import suspended_runs
-from tableferry.fleet.warehouse import delta, existing, file_schemas, footers, hive, metastore
+from tableferry.fleet.warehouse import copy_locations, existing, hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import listing
 from tableferry.fleet.warehouse.frames import frame_of
+from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.rewriting import copies, places
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below
@@ -140,7 +142,7 @@ def _around(
     around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
     others = {each.location for each in partitions if below(each.location, table.location) is None}
     if job.target_format is not TargetFormat.DELTA or rewritten:
-        others.add(places.folder_of(table.location, job.target_format))
+        others.add(copy_locations.copies_folder(table.location, job.target_format))
     more = (
         other
         for location in sorted(others)
@@ -220,7 +222,7 @@ def _later_refusals(
     if facts.rewritten:
         try:
             if not facts.begun:
-                copies.demand_empty(warehouse, places.folder_of(table.location, form))
+                rewritten_copy.require_empty(warehouse, copy_locations.copies_folder(table.location, form))
         except Refused as error:
             yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
@@ -301,15 +303,14 @@ def _of_files(
     """Return why a table's files can't become the new table's, by their footers; None if they can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
-        look = footers.hindrances if table.format == "parquet" else file_schemas.hindrances
         try:
-            unsuitable = look(warehouse.spark, table, facts.files.read, defaults)
+            unsuitable = list_blockers(warehouse.spark, table, facts.files.read, defaults)
         except Refused as error:
             return error
         return Refused("FILES_NOT_ICEBERG", table=table.name, files=list(unsuitable)) if unsuitable else None
     far = None
-    if delta.is_far(warehouse, table.location):
-        far = delta.far_files(warehouse.spark, table.location, facts.files)
+    if delta.is_reached_by_hadoop(warehouse, table.location):
+        far = delta.list_hadoop_files(warehouse.spark, table.location, facts.files)
     try:
         overlay.check(
             warehouse.spark,

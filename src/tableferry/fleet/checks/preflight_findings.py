@@ -12,7 +12,11 @@ from tableferry.errors import Paused, Refused
 from tableferry.fleet.hive_copy.table import PURGE
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
-from tableferry.fleet.warehouse.files import Listing, too_deep, unregistered
+from tableferry.fleet.warehouse.hive_files import (
+    Listing,
+    refuse_files_outside_partitions,
+    refuse_nested_files,
+)
 from tableferry.fleet.warehouse.hive_table import HiveTable, paths_of, stored_types
 from tableferry.formats.hive.locations import below, is_hidden, split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
@@ -96,7 +100,11 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("TABLE_IS_WHOLE_BUCKET", table=name, folder=table.location),
         )
-    if form is TargetFormat.DELTA and not facts.rewritten and (refusal := unregistered(name, facts.files)):
+    if (
+        form is TargetFormat.DELTA
+        and not facts.rewritten
+        and (refusal := refuse_files_outside_partitions(name, facts.files))
+    ):
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     hidden = [
         str(partition)
@@ -117,7 +125,7 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
         yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT, Refused("PARTITIONS_SHARE_DIRECTORY", table=name, folders=shared)
         )
-    if refusal := too_deep(name, facts.files):
+    if refusal := refuse_nested_files(name, facts.files):
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     unsuitable = [".".join(path) for path in paths_of(table.columns) if not overlay.is_plain_name(path[-1])]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:

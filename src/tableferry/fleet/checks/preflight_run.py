@@ -47,7 +47,7 @@ def precheck(
     look = partial(_looked_at, neighbourhood=Neighbourhood())
     done = _moved_last(store)
     reports = []
-    with task(_log, "look at the tables") as running:
+    with task(_log, "check the tables") as running:
         for table, seen in zip(tables, _each(warehouse, tables, at_once, look), strict=True):
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(

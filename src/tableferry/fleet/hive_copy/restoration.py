@@ -13,10 +13,10 @@ from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.copy_locations import hive_location_of
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_table import SOURCE
 from tableferry.fleet.warehouse.progress_properties import ROOT, TARGET
-from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.formats.hive.sql import in_metastore
 from tableferry.spark import catalog
 from tableferry.spark.catalog import explaining

@@ -16,8 +16,7 @@ from tableferry.fleet.warehouse import asking, hive, metastore
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.file_columns import AVRO_SCHEMAS
-from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.hive_table import AVRO_SCHEMAS, HiveTable
 from tableferry.fleet.warehouse.partition_conditions import casts, spec, sql_types
 from tableferry.fleet.warehouse.partitions import WHOLE, Partition, parsed, raw, spell
 from tableferry.fleet.warehouse.progress_properties import PREFIX, fingerprint

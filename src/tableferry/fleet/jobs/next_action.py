@@ -1,4 +1,4 @@
-"""What happens next to a job, by which mode, and when: pure."""
+"""The next action of a job: the mode or the person that performs it, and the earliest time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Mode = Literal["preprocess", "communicate", "migrate", "shadow", "revert", "clos
 
 @dataclass(frozen=True)
 class NextAction:
-    """What comes next.
+    """The next action.
 
     Attributes:
-        mode: Which mode does it; None where nothing moves by itself.
-        what: What it does, or what a person does.
-        when: The first moment at which it can; None for the mode's next run.
-        wave: The wave that is waited for; empty for none.
+        mode: The mode that performs it; None for a person.
+        what: The action in words.
+        when: The earliest time; None for the mode's next run.
+        wave: The wave that the job waits for; empty for none.
     """
 
     mode: Mode | None
@@ -36,11 +36,11 @@ class NextAction:
 
 
 def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> NextAction:
-    """Say what happens next to a job.
+    """Return the next action of a job.
 
     Args:
         job: The job.
-        waves: The waves by their names, without which none is taken to be waited for.
+        waves: The waves by their names. A job doesn't wait for a wave that is missing here.
     """
     action = _next_action(job)
     wave = waves.get(job.wave or "")
@@ -62,32 +62,40 @@ def _next_action(job: Job) -> NextAction:
         return NextAction("revert", back.action.value)
     match job.pair:
         case State.UNDEFINED, _:
-            return NextAction("preprocess", "look at the table, and fill in owners, users and format")
+            return NextAction("preprocess", "check the table, and record its owners, readers and format")
         case State.READY, State.WRITES_BLOCKED if not job.in_process:
             if job.migration_begins is None:
-                return NextAction("communicate", _letter("first", job.initial_gap_days))
+                return NextAction("communicate", _notification_text("first", job.initial_gap_days))
             return NextAction("migrate", FORWARD[job.pair].action.value, job.migration_begins)
         case State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED:
             if job.probation_ends is None:
-                letter = _letter("second", job.probation_gap_days)
-                return NextAction("communicate", f"{letter}: probation begins")
+                notification = _notification_text("second", job.probation_gap_days)
+                return NextAction("communicate", f"{notification}: probation begins")
             return NextAction("preprocess", "probation is over", job.probation_ends)
         case State.HIVE_DROPPED, State.HIVE_DROPPED:
             if job.in_process:
-                return NextAction("preprocess", "note that it is completed")
+                return NextAction("preprocess", "record that it is completed")
             if job.comm_level3_date is None:
-                return NextAction("communicate", "the third letter")
+                return NextAction("communicate", "the third notification")
             if job.close_at is not None:
-                return NextAction("close", "remove what is left of Hive's table", job.close_at)
-            archive = "tableferry fleet archive moves it out of the queue"
-            if job.record.closed is not None:
-                return NextAction(None, f"completed and closed; {archive}")
-            close = f"{command('close', job.name)} removes what is left of Hive's table"
-            return NextAction(None, f"completed; {archive}, and {close}")
+                return NextAction("close", "remove the remains of the Hive table", job.close_at)
+            return NextAction(None, _completion(job))
     if (transition := FORWARD.get(job.pair)) is not None:
         return NextAction("migrate", transition.action.value)
     return NextAction(None, f"no mode has a transition from {job.state} to {job.desired_state}")
 
 
-def _letter(which: str, days: int) -> str:
-    return f"the {which} letter" if days else f"note the day; no {which} letter, for the gap is 0 days"
+def _completion(job: Job) -> str:
+    """Return what a person can do with a completed job."""
+    archive = None if job.archived_at else "tableferry fleet archive archives it"
+    closed = job.record.closed is not None
+    close = None if closed else f"{command('close', job.name)} removes the remains of the Hive table"
+    done = "completed and closed" if closed else "completed"
+    choices = ", and ".join(filter(None, (archive, close)))
+    return f"{done}; {choices}" if choices else done
+
+
+def _notification_text(which: str, days: int) -> str:
+    if days:
+        return f"the {which} notification"
+    return f"record the day; no {which} notification, because the gap is 0 days"

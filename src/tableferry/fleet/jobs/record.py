@@ -98,7 +98,7 @@ class JobRecord:
         was_managed: The Hive table was managed before the migration made it external.
         broken_views: Views that can't be read after the switch.
         removed_partitions: A sentence about partitions that an overwrite removed.
-        left_directories: Directories that no table reads and that couldn't be removed.
+        left_directories: What is left in the storage: this migration didn't write it, or can't remove it.
         late_files_not_looked_for: Why late files can't be found.
         compare_all: The next shadow run compares every partition.
         without_hive_copy: A person confirmed that the job is finished without its Hive copy.
@@ -108,7 +108,7 @@ class JobRecord:
         last_error: The error of the last of these runs.
         closing: The remains that the close removes. From then on, a revert is impossible.
         closed: The end of the close.
-        letters: Notifications that are due or aren't sent yet.
+        letters: Notes of notifications that aren't all sent; queues of version 0.2 have this name.
         refused_recipients: Recipients that the mail server refused.
         others: Fields of another version.
     """

@@ -313,10 +313,10 @@ class DropArchived(_Described):
 
 @dataclass(frozen=True)
 class RemoveLeftovers(_Described):
-    """Remove the files that are Hive's alone: all of them, if the rows were rewritten.
+    """Remove the files that shadow wrote for Hive alone.
 
     Attributes:
-        rewritten: Whether they were.
+        rewritten: Whether the new table's rows were rewritten, so that it reads no file of Hive's.
     """
 
     target: TableName
@@ -324,8 +324,7 @@ class RemoveLeftovers(_Described):
     rewritten: bool = False
 
     def __str__(self) -> str:
-        which = "Hive's files" if self.rewritten else "the files that shadow wrote for Hive alone"
-        return f"remove {which}, of which {self.target} reads none in any version"
+        return f"remove the files that shadow wrote for Hive alone, if {self.target} reads them in no version"
 
 
 class AllowCleaning(_OnTable):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tableferry.amounts import counted, size
+from tableferry.amounts import counted
 from tableferry.errors import InputError
 
 LONGEST_WAVE = 100
@@ -82,8 +82,6 @@ class Wave:
         status: Whether its tables are announced and begun.
         reason: Why it is paused.
         tables_at_once: How many of its tables are moved at once, by all workers; None for no limit.
-        bytes_an_hour: How many bytes of tables start in an hour of the clock; a larger table starts where
-            none did. None for no limit.
         hours: When its tables begin, as ``22:00-06:00``; empty for at any time.
         time_zone: Of the hours.
         stop_percent: It is paused when more than so many of a hundred of its tables have failed.
@@ -95,7 +93,6 @@ class Wave:
     status: WaveStatus = WaveStatus.PLANNED
     reason: str = ""
     tables_at_once: int | None = None
-    bytes_an_hour: int | None = None
     hours: str = ""
     time_zone: str = "UTC"
     stop_percent: int = 10
@@ -112,13 +109,11 @@ class Load:
         failed: Those that have begun and are paused, though not by a person, since the wave was started;
             reverted ones too.
         taken: Those that workers have taken to move, begun or about to begin.
-        bytes: Of the tables that started in this hour of the clock.
     """
 
     tables: int = 0
     failed: int = 0
     taken: int = 0
-    bytes: int = 0
 
 
 def checked(wave: Wave) -> Wave:
@@ -147,15 +142,12 @@ def why_not_running(wave: Wave) -> str:
     return "" if wave.status is WaveStatus.RUNNING else f"the wave {wave.name} is {wave.status}"
 
 
-def why_none_begins(wave: Wave, load: Load, now: datetime, *, bytes_more: int = 0) -> str:
-    """Say why no table of a wave begins now, or none of so many bytes; nothing if one may."""
+def why_none_begins(wave: Wave, now: datetime) -> str:
+    """Return why no table of a wave may start now; empty if one may."""
     if why := why_not_running(wave):
         return why
     if wave.hours and not Hours.parse(wave.hours, wave.time_zone).contain(now):
         return f"the wave {wave.name} starts tables from {wave.hours} ({wave.time_zone}) alone"
-    limit = wave.bytes_an_hour
-    if limit is not None and load.bytes and (load.bytes >= limit or load.bytes + bytes_more > limit):
-        return f"the wave {wave.name} starts {size(limit)} an hour, and {size(load.bytes)} started in it"
     return ""
 
 

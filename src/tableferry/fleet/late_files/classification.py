@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from tableferry.fleet.warehouse.files import ListedFile
+from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.formats.hive.locations import below, split
 
 # What the names of files have in them that Delta's writers make before their commit names them, whichever

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, Listing, TableFiles, list_files
 from tableferry.fleet.warehouse.frames import frame_of
+from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles, list_files
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.prepared import Recorded
+from tableferry.fleet.warehouse.prepared_copy import EarlyRecord
 from tableferry.fleet.warehouse.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.formats.hive.partitions import same_values
@@ -88,7 +88,7 @@ class Record:
         if len(listing.files) >= _MANY and not _is_begun(prepared.recorded, listing):
             record = cls(warehouse, _new_folder(table), table.location)
             record.add(listing.files, stray=listing.stray)
-            prepared.recorded = Recorded(record.folder, frozenset(listing.files), frozenset(listing.stray))
+            prepared.recorded = EarlyRecord(record.folder, frozenset(listing.files), frozenset(listing.stray))
 
     @classmethod
     def create(cls, warehouse: Warehouse, name: TableName) -> Record:
@@ -108,13 +108,13 @@ class Record:
         prepared = warehouse.prepared
         begun = prepared.recorded if prepared else None
         if begun is None or not _is_begun(begun, listed.listing):
-            begun = Recorded(_new_folder(table), frozenset())
+            begun = EarlyRecord(_new_folder(table), frozenset())
         folder, left = begun.folder, files - begun.files
         record = cls(warehouse, folder, table.location, odd)
         if left or not files:
             record.add(left, stray=stray)
         if prepared is not None:
-            prepared.recorded = Recorded(folder, files, stray)
+            prepared.recorded = EarlyRecord(folder, files, stray)
         warehouse.run(
             f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
             f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
@@ -168,7 +168,7 @@ class Record:
         return [self.root, *sorted(outside)]
 
 
-def _is_begun(begun: Recorded | None, listing: Listing) -> bool:
+def _is_begun(begun: EarlyRecord | None, listing: Listing) -> bool:
     """Say whether a record can be added to: one is of no use if a file went, or became stray since."""
     return (
         begun is not None

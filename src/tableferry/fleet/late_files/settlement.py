@@ -24,7 +24,7 @@ from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import partition_conditions
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, list_files
+from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
 from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.warehouse.progress_properties import REPLACED, TARGET, Marks
 from tableferry.formats.hive.locations import below, escape_wildcards, split

@@ -11,7 +11,7 @@ from tableferry.fleet.late_files.classification import run_of
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.files import ListedFile, listing
+from tableferry.fleet.warehouse.hive_files import ListedFile, listing
 from tableferry.fleet.warehouse.progress_properties import TARGET, Marks
 from tableferry.spark.tables import TableName
 

@@ -13,7 +13,8 @@ from functools import partial
 
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
-from tableferry.fleet.closing import closing_steps, marked, unmarked
+from tableferry.fleet.closure import leftovers
+from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
@@ -22,7 +23,7 @@ from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing, leftovers
+from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import Neighbourhood
 from tableferry.fleet.warehouse.views import Views
@@ -136,9 +137,7 @@ def _close(run: JobRun) -> JobReport:
     if kept:
         run.did.append(f"{first_of(kept)} stay: {run.job.name} reads files there")
     if left:
-        run.did.append(
-            f"{first_of(left)} can't be removed from here: whoever owns the storage can remove them"
-        )
+        run.did.append(f"{first_of(left)} are left: closing didn't write them for Hive, or can't remove them")
     return JobReport(run.job, "done", tuple(run.did))
 
 

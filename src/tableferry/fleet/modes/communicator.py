@@ -1,23 +1,24 @@
-"""The communicator: owners and users are notified before a table's migration, after it, and at the end."""
+"""The communicator: notify owners and readers before a table's migration, after it, and at its end."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tableferry.errors import TableferryError
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.mail.addresses import LeftOut
-from tableferry.fleet.mail.folder import FolderOutbox
-from tableferry.fleet.mail.messages import check
-from tableferry.fleet.mail.notifications import is_needed
-from tableferry.fleet.mail.password import with_password
-from tableferry.fleet.mail.posting import Posting
-from tableferry.fleet.mail.rendering import Templates
-from tableferry.fleet.mail.smtp import Outbox, SmtpOutbox
+from tableferry.fleet.notifications.addresses import LeftOut
+from tableferry.fleet.notifications.delivery import Delivery
+from tableferry.fleet.notifications.drafts import is_needed
+from tableferry.fleet.notifications.emails import check_addresses
+from tableferry.fleet.notifications.folder import FolderOutbox
+from tableferry.fleet.notifications.password import with_password
+from tableferry.fleet.notifications.smtp import Outbox, SmtpOutbox
+from tableferry.fleet.notifications.texts import Templates
 from tableferry.fleet.queue.selections import longest_ago, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
@@ -29,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CommunicateReport:
-    """What a run of the communicator did.
+    """The result of a run of the communicator.
 
     Attributes:
-        sent: Notifications that a server took.
-        repeated: How many of these an earlier run had recorded, and perhaps sent.
-        failed: Notifications that the next run has to send, if only to some of their recipients.
-        jobs: Jobs that have their date now, by level.
-        untold: Jobs that still wait for a notification of theirs.
-        unneeded: Jobs whose gap is 0 days, so that they get their date without a notification.
-        left_out: Owners and users who get none: without an address, or refused for good.
-        problems: Why notifications failed, a sentence each.
+        sent: The number of notifications that the server accepted.
+        repeated: The number of these that an earlier run had recorded, and perhaps sent.
+        failed: The number of notifications that the next run has to send, if only to some recipients.
+        jobs: The number of jobs that got their date, by level.
+        untold: The number of jobs that wait for a notification.
+        unneeded: The number of jobs with a gap of 0 days, which get their date without a notification.
+        left_out: Owners and readers who get none: without an address, or refused permanently.
+        problems: The reasons why notifications failed, a sentence each.
     """
 
     sent: int = 0
@@ -53,7 +54,7 @@ class CommunicateReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; who is left out for good is no failure."""
+        """Whether no notification failed; a recipient who is left out permanently is no failure."""
         return not self.failed
 
 
@@ -68,72 +69,79 @@ def communicate(
     dry_run_to: Path | None = None,
     outbox: Callable[[MailSettings], Outbox] = SmtpOutbox,
 ) -> CommunicateReport:
-    """Notify owners and users of their tables' migration; `mail.posting` has the rule that drops none.
+    """Notify owners and readers of their tables' migration; `Delivery` guarantees that none is dropped.
 
     Args:
         store: The queue.
-        settings: The fleet's.
-        worker: Who does it; unique among processes.
-        clock: What time it is.
-        batch_size: At most how many jobs.
-        share: Of N workers, the I-th prefers a share of its own.
-        dry_run_to: Write the notifications into this folder as .eml files, and change nothing.
-        outbox: Sends notifications.
+        settings: The fleet's settings.
+        worker: The name of this worker; unique among processes.
+        clock: Returns the time.
+        batch_size: The maximum number of jobs.
+        share: The number of this worker, from zero, and the number of workers.
+        dry_run_to: Write the notifications to this folder as .eml files, and change nothing.
+        outbox: Returns the outbox that sends notifications.
 
     Raises:
         InputError: A template or an address in the settings is invalid; nothing was sent.
-        TableferryError: The password can't be had, or the queue can't be reached.
+        TableferryError: The password can't be read, or the queue can't be reached.
     """
     templates = Templates(settings.mail)
-    check(settings.mail)
-    # By their numbers alone, a small run would take those again whose recipients have to wait, and no others.
+    check_addresses(settings.mail)
+    # In the order of numbers, a small run would always claim the same jobs with waiting recipients.
     due = to_notify() & longest_ago(store, to_notify(), batch_size * share[1])
     if dry_run_to is not None:
-        jobs = store.jobs(due, limit=batch_size)
-        posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, clock())
-        posting.read()
-        posting.compose()
-        with task(_log, "write letters", worker=worker) as running:
-            posting.send(FolderOutbox(dry_run_to), remember=False)
-            running.update("letters", len(posting.sent))
-        return _report(posting, {})
-    mail, now = with_password(settings.mail), clock()
-    jobs = store.claim(due, worker, now=now, lease=settings.lease, limit=batch_size, share=share)
-    posting = Posting(store, settings, templates, clock, {job.task_id: job for job in jobs}, now)
+        delivery = Delivery(store, settings, templates, clock, store.jobs(due, limit=batch_size))
+        delivery.prepare()
+        with task(_log, "write notifications", worker=worker) as running:
+            delivery.send(FolderOutbox(dry_run_to), dry_run=True)
+            running.update("notifications", len(delivery.sent))
+        return _report(delivery, {})
+    mail = with_password(settings.mail)
+    jobs = store.claim(due, worker, now=clock(), lease=settings.lease, limit=batch_size, share=share)
+    delivery = Delivery(store, settings, templates, clock, jobs)
     numbers = [job.task_id for job in jobs]
     with heartbeat(lambda: store.renew(numbers, worker, clock(), settings.lease), settings.lease):
         try:
-            posting.read()
-            posting.record()
+            delivery.prepare()
+            recorded = delivery.record()
         except (TableferryError, KeyboardInterrupt):
-            posting.give_back()
+            delivery.give_back()
             raise
         with closing(outbox(mail)) as post:
             try:
-                with task(_log, "send letters", worker=worker) as running:
-                    running.refresher = lambda running: running.update("letters", len(posting.sent))
-                    posting.send(post, remember=True)
-                    running.update("letters", len(posting.sent))
+                with task(_log, "send notifications", worker=worker) as running:
+                    running.refresher = lambda running: running.update("notifications", len(delivery.sent))
+                    if recorded:
+                        delivery.send(post, dry_run=False)
+                    running.update("notifications", len(delivery.sent))
             except (TableferryError, KeyboardInterrupt):
-                posting.settle()
+                delivery.settle()
                 raise
-        return _report(posting, posting.settle())
+        return _report(delivery, delivery.settle())
 
 
-def _report(posting: Posting, dated: Mapping[int, int]) -> CommunicateReport:
-    problems = [
-        f"{to[0]} waits for the next run: {why}"
-        if len(to) == 1
-        else f"{len(to)} recipients wait for the next run, {to[0]} among them: {why}"
-        for why, to in posting.waiting.items()
-    ]
+def _report(delivery: Delivery, dated: Mapping[int, int]) -> CommunicateReport:
     return CommunicateReport(
-        sent=len(posting.sent),
-        repeated=len(posting.sent - posting.new),
-        failed=len(posting.failed),
+        sent=len(delivery.sent),
+        repeated=sum(not delivery.outgoing[key].is_new for key in delivery.sent),
+        failed=len(delivery.unsent),
         jobs=dict(sorted(dated.items())),
-        untold=len(posting.held) - sum(dated.values()),
-        unneeded=sum(not is_needed(job) for job in posting.held.values()),
-        left_out=tuple(posting.left_out),
-        problems=tuple(posting.problems + problems),
+        untold=len(delivery.held) - sum(dated.values()),
+        unneeded=sum(not is_needed(job) for job in delivery.held.values()),
+        left_out=tuple(delivery.left_out),
+        problems=(*delivery.problems, *_waiting(delivery)),
     )
+
+
+def _waiting(delivery: Delivery) -> Iterator[str]:
+    """Yield a sentence per reply to recipients who wait."""
+    recipients = defaultdict(list)
+    for outgoing in delivery.unsent:
+        for to, reply in sorted(outgoing.replies.items()):
+            if to in outgoing.waiting:
+                recipients[reply].append(to)
+    for reply, (first, *others) in recipients.items():
+        if others:
+            yield f"{1 + len(others)} recipients wait for the next run, {first} among them: {reply}"
+        else:
+            yield f"{first} waits for the next run: {reply}"

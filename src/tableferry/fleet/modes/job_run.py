@@ -32,7 +32,7 @@ from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import existing, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.prepared import Prepared
+from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark.tables import TableName
 
 # How often a job begins again, or fails, before a person has to look.
@@ -64,7 +64,7 @@ class JobRun:
         if names.elsewhere:
             self.warehouse.looking_into(names.target.parts[0])
         seen = existing.Seen(names.all)
-        self.warehouse = replace(self.warehouse, seen=seen, prepared=Prepared(), guard=self.demand_claim)
+        self.warehouse = replace(self.warehouse, seen=seen, prepared=PreparedCopy(), guard=self.demand_claim)
 
     def demand_claim(self) -> None:
         """Make sure that the job is still this worker's: it may have slept, and another may be at work.

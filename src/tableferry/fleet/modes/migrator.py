@@ -60,14 +60,13 @@ def begin_or_go_on(run: JobRun, gate: Gate) -> JobReport:
 
     def work(run: JobRun) -> JobReport:
         starts, archives = run.job.to_be_processed, run.job.desired_state is State.HIVE_DROPPED
-        with gate.starting(run.job):
-            if (starts or archives) and (why := gate.holds_back(run.job)):
-                run.release(run.job)
-                return JobReport(run.job, "waiting", error=why)
-            if starts and _is_another(run):
-                return _checked_again(run)
-            if starts:
-                run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
+        if (starts or archives) and (why := gate.holds_back(run.job)):
+            run.release(run.job)
+            return JobReport(run.job, "waiting", error=why)
+        if starts and _is_another(run):
+            return _checked_again(run)
+        if starts:
+            run.save(replace(run.job, in_process=True, to_be_processed=False, begun_at=run.clock()))
         return advance(run, FORWARD)
 
     return reported(run, work)

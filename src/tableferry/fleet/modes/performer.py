@@ -15,7 +15,17 @@ from tableferry.errors import Paused, Refused
 from tableferry.fleet.access import fence
 from tableferry.fleet.access.taken_rights import TakenRights
 from tableferry.fleet.checks.preflight import first_finding
+from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.commands import command
+from tableferry.fleet.copies import (
+    comparison,
+    copy_removal,
+    delta,
+    iceberg,
+    preparation,
+    shared_files_comment,
+)
+from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.findings import PauseFinding
@@ -28,25 +38,17 @@ from tableferry.fleet.late_files.settlement import WrittenLate, check
 from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.shadow_runs.trial import try_shadow
 from tableferry.fleet.warehouse import (
-    comparing,
-    copy_removal,
+    copy_locations,
     definitions,
-    delta,
     existing,
     external,
-    iceberg,
-    leftovers,
     old_name,
-    preparing,
-    removing,
     renaming,
-    shared_files,
     versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive import layout
-from tableferry.fleet.warehouse.rewriting import copies, places, writing
 from tableferry.progress import Task, task
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableName
@@ -58,7 +60,6 @@ Save = Callable[[Job], Job]
 
 # What a job notes for later steps, in its record.
 KEPT = "kept"
-READ = "read_files_removed"
 
 # So many directories that were left are noted; their folder is the same.
 _NOTED = 100
@@ -107,29 +108,29 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.PrepareCopy(source, target):
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", preparing.prepare(warehouse, source, target))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", preparation.prepare(warehouse, source, target))
             Record.begin(warehouse, source)
         case steps.CompareAhead(table):
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", preparing.compare_ahead(warehouse, table))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", preparation.compare_ahead(warehouse, table))
             Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = places.folder_of(layout(warehouse, hive).location, form)
+            folder = copy_locations.copies_folder(layout(warehouse, hive).location, form)
             rewritten = job.record.rewritten or Rewrite()
             if folder != rewritten.get("folder"):
-                copies.demand_empty(warehouse, folder)
+                rewritten_copy.require_empty(warehouse, folder)
             job = save(job.with_record(rewritten={**rewritten, "folder": folder}))
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", writing.write_ahead(warehouse, hive, target, form))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", writer.write_before_block(warehouse, hive, target, form))
             seconds = round(time.monotonic() - began, 1)
             job = job.with_record(rewritten={**rewritten, "folder": folder, "seconds": seconds})
         case steps.RewriteRest(target, hive, form):
-            running.update("partitions", writing.write_rest(warehouse, hive, target, form))
+            running.update("partitions", writer.write_during_block(warehouse, hive, target, form))
         case steps.VerifyRewritten(target, hive, form):
-            with _stopping(PauseReason.ROWS_DIFFER, comparing.RowsDiffer):
-                running.update("rows", writing.demand_same(warehouse, hive, target, form))
+            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+                running.update("rows", writer.require_rewritten_rows(warehouse, hive, target, form))
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
@@ -175,7 +176,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 external.set_managed(warehouse, table, managed=True)
             job = job.with_record(was_managed=False)
         case steps.MakeTarget(source, target, form):
-            make = iceberg.make if form is TargetFormat.ICEBERG else delta.make
+            make = iceberg.create_copy if form is TargetFormat.ICEBERG else delta.create_copy
             running.update("files", make(warehouse, source, target))
         case steps.CopyDefinition(source, target):
             # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
@@ -185,12 +186,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
             with _stopping(PauseReason.ROWS_DIFFER):
-                running.update("rows", comparing.demand_same_as_copy(warehouse, source, target))
+                running.update("rows", comparison.require_copy_has_same_rows(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
             version = job.shadow_watermark
             try:
                 with _stopping(PauseReason.ROWS_DIFFER):
-                    rows = comparing.demand_same(warehouse, hive, target, right_version=version)
+                    rows = comparison.require_same_rows(warehouse, hive, target, right_version=version)
             except Stopped:
                 save(job.with_record(compare_all=True))
                 raise
@@ -207,7 +208,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.DropView(source, target):
             old_name.drop_view(warehouse, source, target)
         case steps.AllowLogCleaning(table):
-            copies.allow_log_cleaning(warehouse, table)
+            rewritten_copy.allow_log_cleaning(warehouse, table)
         case steps.WriteCheckpoint(table):
             delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
@@ -241,9 +242,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if versions.current(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.WarnOfSharedFiles(hive, target):
-            shared_files.warn(warehouse, hive, target)
+            shared_files_comment.add_warning(warehouse, hive, target)
         case steps.RestoreComment(table):
-            shared_files.restore_comment(warehouse, table)
+            shared_files_comment.restore_comment(warehouse, table)
         case steps.RestoreEntry(target, hive, form):
             restoration.restore_entry(warehouse, target, hive, form)
         case steps.RestoreHiveCopy(target, hive, form):
@@ -255,10 +256,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.CheckSuspended(hive):
             suspended_runs.demand_none(warehouse, hive)
         case steps.RemoveRewritten(target, hive, folder):
-            if not copies.remove_files(warehouse, target, hive, folder, job.target_format):
+            if not rewritten_copy.remove_files(warehouse, target, hive, folder, job.target_format):
                 job = _left(job, [folder])
         case steps.DropCopy(target, hive, form):
-            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.WrittenBehind):
+            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.CopyWrittenAfterSync):
                 copy_removal.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
             job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):
@@ -268,42 +269,39 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                     "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
             found = leftovers.find(warehouse, target, hive, form)
-            leftovers.demand_unneeded(warehouse, target, hive, form, found)
+            leftovers.require_unneeded(warehouse, target, hive, form, found)
             if job.is_rewritten:
-                leftovers.demand_apart(warehouse, target, found)
+                leftovers.require_apart(warehouse, target, found)
             # From here on nobody reverts the job: what follows can't be taken back.
             job = save(job.with_record(closing=found.note(), accept=""))
         case steps.DropArchived(target, hive, _):
-            removing.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record.closing))
+            removal.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record.closing))
         case steps.RemoveLeftovers(target, form, rewritten):
             found = leftovers.Leftovers.of(job.record.closing)
             # Days may lie between the note and this, if the job was paused.
-            leftovers.demand_alone(warehouse, target, Names.of(job).archived, found)
-            if rewritten and READ not in job.record.closing:
-                read = removing.remove_read_files(warehouse, target, form, found)
-                running.update("files", read.files)
-                job = _left(job, read.left) if read.left else job
-                # Whoever comes next may find half of the record.
-                job = save(job.with_record(closing={**job.record.closing, READ: True}))
-            removed = removing.remove(warehouse, target, form, found, rewritten=rewritten)
+            leftovers.require_alone(warehouse, target, Names.of(job).archived, found)
+            removed = removal.remove(warehouse, target, form, found, rewritten=rewritten)
             running.update("files", removed.files)
             job = job.with_record(closing={**job.record.closing, KEPT: list(removed.kept)})
-            if removed.left:
-                job = _left(job, removed.left)
+            job = _with_left(job, removed.left)
         case steps.AllowCleaning(table):
             found = leftovers.Leftovers.of(job.record.closing)
-            removing.allow_cleaning(warehouse, table, Names.of(job).archived, found)
+            removal.allow_cleaning(warehouse, table, Names.of(job).archived, found)
         case _:
             assert_never(step)
     return job
 
 
 def _left(job: Job, left: Sequence[str]) -> Job:
-    """Note what nobody reads any more, and what can't be removed from here."""
+    """Record directories that no table reads any more and that this process can't remove, with a warning."""
     _log.warning(
         "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
         "remove them", job.name, first_of(left),
     )  # fmt: skip
+    return _with_left(job, left)
+
+
+def _with_left(job: Job, left: Sequence[str]) -> Job:
     every = [*job.record.left_directories, *left]
     return job.with_record(left_directories=tuple(dict.fromkeys(every))[-_NOTED:])
 

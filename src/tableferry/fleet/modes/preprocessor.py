@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 
+from tableferry.amounts import counted
 from tableferry.errors import Refused
 from tableferry.fleet.checks.preflight import preflight
 from tableferry.fleet.commands import command
@@ -108,13 +109,15 @@ def _rival(store: Store, job: Job) -> Job | None:
 
 
 def _summary(job: Job) -> str:
-    """Say in a line where a job is now."""
+    """Describe the state of a job in one line."""
     if job.migration_paused:
         return f"paused: {job.pause_reason}"
     match job.pair:
         case State.READY, _:
-            owners = ", ".join(job.tbl_owners) or "nobody"
-            return f"ready, {job.stg_format}, owned by {owners}, {len(job.downstream_users)} users"
+            owners = ", ".join(job.tbl_owners) or "no owner"
+            return (
+                f"ready, {job.stg_format}, owned by {owners}, {counted(len(job.downstream_users), 'reader')}"
+            )
         case _, State.HIVE_DROPPED if job.in_process:
             return "its probation is over"
         case _:

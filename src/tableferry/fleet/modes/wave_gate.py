@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Lock
 
 from tableferry.errors import Busy, TableferryError
 from tableferry.fleet.clock import Clock
@@ -42,7 +40,6 @@ class Gate:
     clock: Clock
     dry_run: bool = False
     _warned: set[str] = field(default_factory=set)
-    _lock: Lock = field(default_factory=Lock)
 
     def portions(self) -> Iterator[Portion]:
         """Return what may be claimed now, and pause waves in which too many tables have failed."""
@@ -53,7 +50,7 @@ class Gate:
             return
         at = loads(self.store, now)
         waves = [self._paused_if_failing(wave, at.get(wave.name, Load())) for wave in waves]
-        begin = [wave for wave in waves if self._begins(wave, at.get(wave.name, Load()), now)]
+        begin = [wave for wave in waves if self._begins(wave, now)]
         bounded = [wave for wave in begin if wave.tables_at_once is not None]
         apart = {wave.name for wave in waves} - {wave.name for wave in begin if wave not in bounded}
         if bounded:
@@ -66,13 +63,13 @@ class Gate:
             yield Portion(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
         yield Portion(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
 
-    def _begins(self, wave: Wave, load: Load, now: datetime) -> bool:
+    def _begins(self, wave: Wave, now: datetime) -> bool:
         """Say whether tables of a wave begin now; none where its time zone isn't known.
 
         Whoever added it knew the zone; for want of it on this machine no writer of another table may wait.
         """
         try:
-            return not why_none_begins(wave, load, now)
+            return not why_none_begins(wave, now)
         except TableferryError as error:
             if wave.name not in self._warned:
                 self._warned.add(wave.name)
@@ -100,13 +97,6 @@ class Gate:
         )
         return paused
 
-    def starting(self, job: Job) -> AbstractContextManager[object]:
-        """Let this worker's threads start tables of waves one after the other, inside a ``with``.
-
-        What a table adds to its wave's load is seen only when it's noted that it has begun.
-        """
-        return self._lock if job.wave is not None and job.to_be_processed else nullcontext()
-
     def holds_back(self, job: Job) -> str:
         """Say why a claimed job mustn't start, or be archived, any more; nothing if it may.
 
@@ -122,4 +112,4 @@ class Gate:
         wave = self._paused_if_failing(wave, load)
         if job.in_process:
             return why_not_running(wave)
-        return why_none_begins(wave, load, now, bytes_more=job.table_bytes or 0)
+        return why_none_begins(wave, now)

@@ -19,23 +19,18 @@ _c = jobs.c
 def loads(store: Store, now: datetime) -> Mapping[str, Load]:
     """Return what each wave's tables are at; a wave without any isn't among them."""
     since_start = _c.last_updated_time >= waves.c.started_at
-    # By the clock: of the last 60 minutes, an hourly run would find its limit used up by the one before.
-    this_hour = now.replace(minute=0, second=0, microsecond=0)
-    began = case((in_queue() & (_c.begun_at >= this_hour), func.coalesce(_c.table_bytes, 0)), else_=0)
     query: Select[Any] = (
         select(
             _c.wave.label("wave"),
             func.count().label("jobs"),
             _how_many(in_queue() & failed() & since_start).label("failed"),
             _how_many(in_queue() & taken_to_move(now)).label("taken"),
-            func.sum(began).label("bytes"),
         )
         .join_from(jobs, waves, _c.wave == waves.c.name)
         .group_by(_c.wave)
     )
     return {
-        str(name): Load(int(tables), int(gone), int(taken), int(size))
-        for name, tables, gone, taken, size in store.rows(query)
+        str(name): Load(int(tables), int(gone), int(taken)) for name, tables, gone, taken in store.rows(query)
     }
 
 

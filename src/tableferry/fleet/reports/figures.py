@@ -304,7 +304,7 @@ class Due:
     """Due jobs: announced ones by their day, and those on probation by the day of its end.
 
     Days are in UTC, and a week is today and the six days after it. Jobs that wait for a wave aren't due.
-    `letters` counts the jobs whose first or second notification may be sent now.
+    `notifications` counts the jobs whose first or second notification may be sent now.
     """
 
     migrations_overdue: int
@@ -313,7 +313,7 @@ class Due:
     archives_overdue: int
     archives_today: int
     archives_week: int
-    letters: int
+    notifications: int
 
 
 @dataclass(frozen=True)

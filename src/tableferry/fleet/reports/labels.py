@@ -88,7 +88,6 @@ def limits(wave: Wave) -> str:
     """Return the limits of a wave."""
     bounds = [
         f"{counted(wave.tables_at_once, 'table')} at once" if wave.tables_at_once is not None else "",
-        f"{size(wave.bytes_an_hour)} an hour" if wave.bytes_an_hour is not None else "",
         f"from {wave.hours} ({wave.time_zone})" if wave.hours else "",
         f"paused when more than {wave.stop_percent} % fail",
     ]

@@ -201,7 +201,7 @@ def _next(figures: Figures) -> Iterator[RenderableType]:
         commands += ["tableferry fleet preprocess", "tableferry fleet migrate"]
     if any(count.jobs > count.paused for count in figures.states if PHASES[count.state] is Phase.NEW):
         commands.append("tableferry fleet preprocess")
-    if figures.due.letters:
+    if figures.due.notifications:
         commands.append("tableferry fleet communicate")
     if commands:
         yield Text()

@@ -40,7 +40,7 @@ from tableferry.fleet.late_files.settlement import Settled, read_marks, settle
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.shadow_runs.unused_directories import unused
 from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
-from tableferry.fleet.warehouse.files import list_files
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.partition_conditions import chunks, texts, where
 from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parsed
 from tableferry.fleet.warehouse.progress_properties import (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tableferry.fleet.warehouse.existing import Seen
-    from tableferry.fleet.warehouse.prepared import Prepared
+    from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
     from tableferry.fleet.warehouse.shared_directories import Neighbourhood
     from tableferry.fleet.warehouse.views import Views
 
@@ -134,7 +134,7 @@ class Warehouse:
     neighbourhood: Neighbourhood | None = None
     views: Views | None = None
     seen: Seen | None = None
-    prepared: Prepared | None = None
+    prepared: PreparedCopy | None = None
     guard: Callable[[], None] = _unguarded
 
     @classmethod

@@ -17,9 +17,9 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.copy_locations import hive_location_of
 from tableferry.fleet.warehouse.hive_table import SOURCE, HiveTable
 from tableferry.fleet.warehouse.progress_properties import ROOT
-from tableferry.fleet.warehouse.rewriting.places import hive_location_of
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables
 from tableferry.formats.hive.locations import split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -69,7 +69,7 @@ class Seen:
     """What a run has seen of its job's tables; it's forgotten with each change that the run makes.
 
     So a table is looked at once for all steps between two changes. What somebody else does to it meanwhile is
-    found where it matters: `identity.change_unchanged` looks again, right before a change.
+    found where it matters: `table_identity.change_if_unchanged` checks again right before a change.
 
     Attributes:
         names: The job's.

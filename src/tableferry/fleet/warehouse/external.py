@@ -13,7 +13,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, metastore
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.tables import TableName
 
 
@@ -48,5 +48,5 @@ def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool
         else:
             entry.putToParameters("EXTERNAL", "TRUE")
 
-    change_unchanged(warehouse, (name,), lambda: metastore.alter(warehouse.spark, name, change))
+    change_if_unchanged(warehouse, (name,), lambda: metastore.alter(warehouse.spark, name, change))
     return True

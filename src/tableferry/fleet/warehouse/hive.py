@@ -15,7 +15,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.asking import demand_shown, describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.files import TableFiles, listing
+from tableferry.fleet.warehouse.hive_files import TableFiles, listing
 from tableferry.fleet.warehouse.hive_table import Format, HiveColumn, HiveTable
 from tableferry.formats.hive.catalog_partitions import list_partitions
 from tableferry.formats.hive.partitions import CatalogPartition, PartitionColumn

@@ -20,6 +20,9 @@ Type = Mapping[str, Any]
 """A column's type as DESCRIBE … AS JSON writes it: ``{"name": "decimal", "precision": 10, "scale": 2}``."""
 
 
+AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
+"""The properties of a Hive table that contain its Avro schema or the schema's address."""
+
 SOURCE = "tableferry.source"
 """The property that names the Hive table whose files a target was made over."""
 

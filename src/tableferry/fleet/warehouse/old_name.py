@@ -10,7 +10,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import kinds, qualified
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
@@ -55,7 +55,7 @@ def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
         return
     _demand_ours(warehouse, name, target)
     with explaining("TABLE_NOT_DROPPED", table=name):
-        change_unchanged(
+        change_if_unchanged(
             warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect(), of=(name,)
         )
 

@@ -9,7 +9,7 @@ from tableferry.errors import Refused, TableError
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import Entry, entries
-from tableferry.fleet.warehouse.identity import change_unchanged
+from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
@@ -50,7 +50,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
                 warehouse.spark.sql(f"REFRESH TABLE {warehouse.iceberg(to).sql}").collect()
 
     with explaining("TABLE_NOT_RENAMED", table=name, name=to):
-        change_unchanged(warehouse, names, alter, of=())
+        change_if_unchanged(warehouse, names, alter, of=())
 
 
 def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: TableName) -> str:

@@ -47,7 +47,7 @@ def build_feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
     if settings.scd_type == 2 and settings.apply_as_truncates:
         raise TableError("TRUNCATES_NEED_SCD_TYPE_1")
     _check_reserved_names(frame, settings)
-    keys = resolve_columns(frame.columns, "keys", settings.keys)
+    keys = resolve_columns(frame.columns, "keys", settings.key_columns)
     included = resolve_columns(frame.columns, "column_list", settings.column_list) or frame.columns
     excluded = resolve_columns(frame.columns, "except_column_list", settings.except_column_list)
     data = [name for name in frame.columns if name in keys or (name in included and name not in excluded)]

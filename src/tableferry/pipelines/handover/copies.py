@@ -107,13 +107,13 @@ def compare_rows(
     Keys are compared even if ``exclude`` names them. Without ``match_rows`` the verdict has only counts and
     hashes, which takes one query instead of three.
     """
-    keys: Sequence[str] | None = settings.keys if settings else None
+    keys: Sequence[str] | None = settings.key_columns if settings else None
     if settings and settings.scd_type == 2:
         # Rows are matched by columns that aren't structs, so a sequence of several fields is flattened.
         start = next(field for field in source.schema if field.name.upper() == START)
         starts = _list_leaf_paths(start)
         source, copied = (_flatten_struct(frame, start.name, starts) for frame in (source, copied))
-        keys = (*settings.keys, *starts)
+        keys = (*settings.key_columns, *starts)
     matching = {key.lower().strip("`") for key in keys or ()}
     present = {name.lower() for name in source.columns}
     return verify.verify(

@@ -194,6 +194,6 @@ def _drop_duplicates(frame: DataFrame, snapshots: SnapshotCdc, mode: Deduplicate
         case "full_row":
             return frame.dropDuplicates([name for name in frame.columns if name != _FILE_METADATA])
         case "keys_only":
-            return frame.dropDuplicates(list(snapshots.keys))
+            return frame.dropDuplicates([unquote(key) for key in snapshots.keys])
         case _:
             assert_never(mode)

@@ -1,4 +1,4 @@
-"""Claims with their lease, the target's format, the archive, letters and events."""
+"""Claims with their lease, the target's format, the archive, notifications and events."""
 
 from __future__ import annotations
 

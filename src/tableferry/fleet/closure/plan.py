@@ -1,0 +1,143 @@
+"""Decide what closing a completed job still has to do, and which jobs can be closed. Pure.
+
+    completed ─ fleet close TABLE ─> marked (close_at) ─ the window is over ─> closing (a note) ─> closed
+
+As long as nothing is noted, the mark can be taken back and the job reverted. From the note on the Hive table
+may be gone at any moment, so neither is possible any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from tableferry.errors import Refused
+from tableferry.fleet.commands import command
+from tableferry.fleet.jobs.job import Job, State, TargetFormat
+from tableferry.fleet.jobs.names import Names
+from tableferry.fleet.jobs.pauses import resume_command
+from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
+from tableferry.fleet.jobs.steps import (
+    AllowCleaning,
+    CheckLate,
+    DropArchived,
+    NoteLeftovers,
+    RemoveLeftovers,
+    Step,
+)
+
+
+def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
+    """Return the steps that are left of a job's closing.
+
+    Raises:
+        Refused: The tables aren't as the archive leaves them: somebody else renamed or dropped one.
+    """
+    names, form = Names.of(job), job.target_format
+    kind = existing.get(names.target)
+    if kind is not target_kind(job):
+        raise Refused(
+            "NEW_TABLE_GONE_BEFORE_CLOSE",
+            table=names.target,
+            actual=f"is {kind.description}" if kind else "doesn't exist",
+            expected=target_kind(job).description,
+            archived=names.archived,
+            resume=command("resume", job.name),
+            revert=_back(job),
+        )
+    # A view, or a table of another format, that people made under the free name isn't Hive's: should one lie
+    # in these directories all the same, it's found with the other neighbours. So is a Hive table, where that
+    # name was to be free.
+    if names.hive != names.main and existing.get(names.hive) is Kind.HIVE:
+        raise Refused(
+            "HIVE_TABLE_RECREATED_BEFORE_CLOSE",
+            table=names.hive,
+            archived=names.archived,
+            command=command("resume", job.name),
+        )
+    if existing.get(names.archived) not in (None, Kind.HIVE):
+        raise Refused(
+            "ARCHIVED_NAME_TAKEN",
+            table=names.archived,
+            kind=existing[names.archived].description,
+            command=command("resume", job.name),
+        )
+    steps: list[Step] = []
+    if names.archived in existing:
+        # Whoever comes later than this has written to directories that nobody looks at any more.
+        steps.append(CheckLate(names.target, names.archived, form))
+    if names.archived in existing or not job.record.closing:
+        steps.append(NoteLeftovers(names.target, names.archived, form))
+    if names.archived in existing:
+        steps.append(DropArchived(names.target, names.archived, job.is_rewritten))
+    steps.append(RemoveLeftovers(names.target, form, job.is_rewritten))
+    if form is TargetFormat.ICEBERG:
+        # Last, for until then an expired snapshot could take a file that Hive reads.
+        steps.append(AllowCleaning(names.target))
+    return tuple(steps)
+
+
+def _back(job: Job) -> str:
+    """Return the commands that revert a job which is marked to be closed, or is being closed."""
+    revert = command("revert --from-archive", job.name)
+    return f"{command('close --undo', job.name)}, then {revert}" if job.record.closing else revert
+
+
+def check_closable(job: Job) -> None:
+    """Check that a job can be marked to be closed.
+
+    Raises:
+        Refused: It can't.
+    """
+    if closed := job.record.closed:
+        raise Refused("JOB_CLOSED", table=job.name, date=closed["at"][:10])
+    if job.state is not State.HIVE_DROPPED or job.desired_state is not State.HIVE_DROPPED:
+        raise Refused("JOB_NOT_ARCHIVED", table=job.name, state=job.state, command=command("show", job.name))
+    if job.migration_paused:
+        raise Refused("JOB_PAUSED", table=job.name, reason=job.pause_reason, command=resume_command(job))
+    if job.in_process:
+        raise Refused("JOB_NOT_COMPLETED", table=job.name)
+    if job.comm_level3_date is None:
+        raise Refused("JOB_NOT_NOTIFIED", table=job.name)
+
+
+def marked(job: Job, at: datetime) -> Job:
+    """Return a job as it is to be closed, no earlier than at a time.
+
+    Raises:
+        Refused: It can't be.
+    """
+    check_closable(job)
+    return replace(job, close_at=at)
+
+
+def unmarked(job: Job, *, hive_is_there: bool = False) -> Job:
+    """Return a job as it is when nobody wants to close it any more.
+
+    Args:
+        job: The job.
+        hive_is_there: Whether somebody has looked, and the archived Hive table is there: it goes first.
+
+    Raises:
+        Refused: Something may have been removed already.
+    """
+    check_not_closed(job, hive_is_there=hive_is_there)
+    return replace(job, close_at=None).with_record(closing={})
+
+
+def check_not_closed(job: Job, *, hive_is_there: bool = False) -> None:
+    """Check that nothing was removed by the job's closing.
+
+    Args:
+        job: The job.
+        hive_is_there: Whether the archived Hive table was found, which the closing removes first.
+
+    Raises:
+        Refused: Something was removed, or may have been removed.
+    """
+    archived = Names.of(job).archived
+    if closed := job.record.closed:
+        raise Refused("JOB_CLOSED_FINALLY", table=job.name, date=closed["at"][:10], archived=archived)
+    if job.record.closing and not hive_is_there:
+        undo = command("close --undo", job.name)
+        raise Refused("JOB_BEING_CLOSED", table=job.name, archived=archived, command=undo)

@@ -1,0 +1,1 @@
+"""Create the copy of a Hive table as a Delta or Iceberg table, compare it, and remove it."""

@@ -1,0 +1,74 @@
+"""Add and remove the warning in a Hive copy's comment that it shares its files with a Delta table."""
+
+from __future__ import annotations
+
+import logging
+
+from tableferry.errors import TableError
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.existing import kinds
+from tableferry.spark.catalog import explaining
+from tableferry.spark.quoting import literal
+from tableferry.spark.tables import TableName
+
+_log = logging.getLogger(__name__)
+
+_WARNING = "Shares its files with the Delta table"
+_COMMENT = "tableferry.comment"
+# Precedes the comment in the property, because Spark doesn't show empty properties.
+_MARK = "="
+
+
+def warning_text(target: TableName) -> str:
+    """Return the warning about a Hive copy that shares its files with a Delta table."""
+    return f"{_WARNING} {target}: don't read it, and don't write to it."
+
+
+def add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
+    """Add the warning before a Hive copy's comment, unless it has the warning or is missing.
+
+    If the comment can't be changed, a warning is logged and the migration continues.
+    """
+    try:
+        if kinds(warehouse, (hive,)).get(hive) is Kind.HIVE:
+            _add_warning(warehouse, hive, target)
+    except TableError as error:
+        _log.warning("%s has no warning in its comment: %s", hive, error.one_line)
+
+
+def _add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
+    with explaining("COMMENT_NOT_CHANGED", table=hive):
+        described = describe(warehouse.spark, hive)
+        now = str(described.get("comment") or "")
+        noted = asking.demand_shown(hive, described.get("table_properties") or {}).get(_COMMENT)
+        before = now if noted is None else noted.removeprefix(_MARK)
+        wanted = f"{warning_text(target)} {before}".strip()
+        if noted is None or now != wanted:
+            changes = {_COMMENT: _MARK + before, "comment": wanted}
+            properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in changes.items())
+            warehouse.run(f"ALTER TABLE {hive.sql} SET TBLPROPERTIES ({properties})", of=(hive,))
+
+
+def restore_comment(warehouse: Warehouse, name: TableName) -> None:
+    """Remove the warning from a Hive table's comment; a comment that was changed since stays unchanged.
+
+    Raises:
+        TableError: The user may not describe or change the Hive table.
+    """
+    with explaining("COMMENT_NOT_CHANGED", table=name):
+        noted = asking.properties(warehouse.spark, name).get(_COMMENT)
+        if noted is None:
+            return
+        if _comment(warehouse, name).startswith(f"{_WARNING} "):
+            comment = noted.removeprefix(_MARK)
+            value = literal(comment) if comment else "NULL"
+            warehouse.run(f"COMMENT ON TABLE {name.sql} IS {value}", of=(name,))
+        statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_COMMENT)})"
+        warehouse.run(statement, of=(name,))
+
+
+def _comment(warehouse: Warehouse, name: TableName) -> str:
+    return str(describe(warehouse.spark, name).get("comment") or "")

@@ -1,1 +1,0 @@
-"""Notifications to owners and users: recorded before they are sent, and never dropped."""

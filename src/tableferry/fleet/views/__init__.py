@@ -1,0 +1,1 @@
+"""Create the views over tables that moved to another schema or catalog beside their new tables."""

@@ -1,1 +1,0 @@
-"""Tables whose files can't become the new table's: their rows are rewritten, in chunks that are kept."""
