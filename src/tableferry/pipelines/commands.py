@@ -174,9 +174,10 @@ def prepare(
 ) -> RunReport:
     """Prepare the next update of a declarative pipeline.
 
-    It records the start of migrations, compares the pipeline's copies with the legacy tables, and records
-    progress. Steps that must wait are done before a later update. The arguments are those of `plan` and
-    `run`.
+    It performs what the update can't do itself: it records, adopts or ends migrations, creates and drops
+    pinned clones, compares copies that the pipeline has completed, and records progress. Call it before each
+    update, because a copy is compared after the update that completes it. `pipeline` is required. The other
+    arguments are those of `plan` and `run`.
 
     Raises:
         Refused: A finding prevents the update; nothing was written.

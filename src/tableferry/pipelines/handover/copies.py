@@ -35,11 +35,14 @@ def compare_copy(
     dropped: Sequence[str] = (),
     unstable: Sequence[str] = (),
 ) -> verify.Verdict:
-    """Compare a version of a target, or the newest one, with the mapped rows of the legacy table.
+    """Compare a version of a target, or the newest one, with the mapped rows of the pinned legacy table.
 
-    The extra rows are added to each side. Columns aren't compared if they are `dropped`, because only one
-    side has them, or `unstable`, because Spark computes them differently each time. The verdict names the
-    unstable ones.
+    The extra rows are added to each side. Only columns of the mapped rows are compared, without those of
+    ``compareExcept``, those that Spark computes differently each time (of the mapping, and `unstable` ones of
+    flows), and `dropped` ones, which only one side has. The verdict names all but the dropped ones.
+
+    Raises:
+        Refused: Both sides lack a column of ``compareExcept``.
     """
     source = union_by_name([read_expected_copy(spark, copied_from), *extra_source_rows]).drop(*dropped)
     rows = union_by_name([read_version(spark, target, version), *extra_target_rows])

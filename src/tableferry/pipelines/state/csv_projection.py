@@ -1,4 +1,4 @@
-"""The two CSV trees of the state volume. Both are projections of ``state.json``.
+"""Texts of the two CSV trees of the state volume, projections of ``state.json``; `store` writes the files.
 
     <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv    the `MigrationStart`
     <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv            the `Tracking`
