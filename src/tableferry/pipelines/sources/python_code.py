@@ -156,11 +156,11 @@ class _TrackedReader:
 
 
 def has_hidden_streams(frame: DataFrame, followed: int) -> bool:
-    """Return whether a DataFrame reads other streams than those that Tableferry started.
+    """Return whether a DataFrame reads streams that Tableferry doesn't follow.
 
-    A function may use any session and reader, so the streams are counted in Spark's plan. Those of Tableferry
-    have an option that identifies them. If the plan's text shows no options, their number (``followed``)
-    decides.
+    A function may use any session and reader, so the streams are counted in Spark's plan. Followed streams
+    have an option that identifies them. If the plan's text shows no options, the number of followed reads
+    (``followed``) decides.
     """
     name = f"tableferry_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)
