@@ -58,8 +58,8 @@ def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) 
     """Return copied rows as events, from which AUTO CDC builds the same history.
 
     The rows are the result of `history_rows`, for a source with AUTO CDC. The events have their columns
-    without ``__START_AT`` and ``__END_AT``, and ``__sequence`` and ``__operation`` (``upsert`` or ``delete``).
-    With a clone they are a stream. An interval gives an upsert, and a delete at its end unless the key's next
+    without ``__START_AT`` and ``__END_AT``, and ``__sequence`` and ``__operation`` (upsert or delete). With a
+    clone they are a stream. An interval gives an upsert, and a delete at its end unless the key's next
     interval starts at that time.
 
     Raises:

@@ -80,7 +80,8 @@ def list_python_reads(
     """List the Delta tables that a view's Python function streams, by a call of it without computing rows.
 
     If the function streams anything else, the only `Read` has the finding STREAM_HIDDEN_IN_FUNCTION.
-    `analyze` also searches the plan of the result for such streams. A function inside a pipeline can't do that.
+    `analyze` also searches the plan of the result for such streams, which a function inside a pipeline can't
+    do.
 
     Raises:
         NeedsSpark: There is no session to run the function with.
