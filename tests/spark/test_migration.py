@@ -327,7 +327,7 @@ def test_crash_and_commit_before_any_effect_lose_and_repeat_no_row(project: Proj
         if (kind := " ".join(moment.split(" ")[:2])) in moments:
             return
         moments.append(kind)
-        if kind != "record the start":
+        if kind != "record the":
             project.insert("src", (len(moments), "new", 0))
             project.insert("orders_legacy", (-1, "too late for the pinned copy", 0))
         raise Crash
