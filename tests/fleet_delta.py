@@ -17,8 +17,7 @@ from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue import delta_tables
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import Event
-from tableferry.fleet.queue.rows import to_row
+from tableferry.fleet.queue.records import Event, to_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,15 +16,14 @@ from tests import conditions, soak
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
-from tableferry.fleet.jobs.waves import Load, Wave, WaveStatus
+from tableferry.fleet.jobs.waves import Wave, WaveLoad, WaveStatus
 from tableferry.fleet.operations.history import events_of, notifications_of
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.dialects import day_of
-from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.schema import events, metadata
-from tableferry.fleet.queue.selections import Selection, everything, longest_ago, named, numbered
+from tableferry.fleet.queue.selections import Selection, everything, least_recent, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
 from tableferry.spark.tables import TableName
@@ -192,12 +191,12 @@ def test_jobs_changed_longest_ago_are_found(queue: Queue) -> None:
     for job, hours in ((first, 2), (second, 1), (third, 2)):
         queue.store.edit(replace(job, data_category="changed"), NOW + hours * HOUR)
     found = [
-        [job.tbl_name for job in queue.store.jobs(longest_ago(queue.store, everything(), count))]
+        [job.tbl_name for job in queue.store.jobs(least_recent(queue.store, everything(), count))]
         for count in (1, 2, 3, 9)
     ]
     assert found == [["d"], ["b", "d"], ["a", "b", "d"], ["a", "b", "c", "d"]]
     nothing = numbered([])
-    assert list(queue.store.jobs(nothing & longest_ago(queue.store, nothing, 1))) == []
+    assert list(queue.store.jobs(nothing & least_recent(queue.store, nothing, 1))) == []
 
 
 # Claiming and saving.
@@ -357,7 +356,7 @@ def test_worker_claims_its_share_before_other_jobs(queue: Queue) -> None:
 def test_run_continues_after_thousands_of_jobs(queue: Queue) -> None:
     [job] = queue.add("a")
     for done in (range(1, 70_001), [job.task_id]):
-        which = selections.behind(done)
+        which = selections.numbered_after(done)
         assert list(queue.store.claim(which, "w1", now=NOW, lease=HOUR, limit=1)) == []
     assert numbers(queue.claim("w1")) == [job.task_id]
 
@@ -604,9 +603,9 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "to_close": (selections.to_close, wants_closing),
     "everything": (lambda now: everything(), lambda job, now: True),
     "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
-    "behind": (lambda now: selections.behind([2, 5, 1]), lambda job, now: job.task_id > 5),
+    "behind": (lambda now: selections.numbered_after([2, 5, 1]), lambda job, now: job.task_id > 5),
     "behind, of three": (
-        lambda now: selections.behind([4, 7, 5], (1, 3)),
+        lambda now: selections.numbered_after([4, 7, 5], (1, 3)),
         lambda job, now: job.task_id > (7 if job.task_id % 3 == 1 else 5),
     ),
     "named": (lambda now: named([name("t3"), name("t4")]), lambda job, now: job.tbl_name in ("t3", "t4")),
@@ -784,12 +783,12 @@ def test_loads_of_waves_match_python(queue: Queue) -> None:
     started(queue.store, "b")
     queue.store.save_wave(Wave("c"))
     queue.put(jobs)
-    assert loads(queue.store, NOW) == {wave: _load(jobs, wave) for wave in "abc"}
-    assert sum(load.failed for load in loads(queue.store, NOW).values()) > 0
-    assert sum(load.taken for load in loads(queue.store, NOW).values()) > 0
+    assert queue.store.wave_loads(NOW) == {wave: _load(jobs, wave) for wave in "abc"}
+    assert sum(load.failed for load in queue.store.wave_loads(NOW).values()) > 0
+    assert sum(load.taken for load in queue.store.wave_loads(NOW).values()) > 0
 
 
-def _load(jobs: Sequence[Job], wave: str) -> Load:
+def _load(jobs: Sequence[Job], wave: str) -> WaveLoad:
     mine = [job for job in jobs if job.wave == wave]
 
     def failed(job: Job) -> bool:
@@ -804,4 +803,4 @@ def _load(jobs: Sequence[Job], wave: str) -> Load:
         announced = job.in_process or job.comm_level1_date is not None
         return moving and held and announced and not job.migration_paused
 
-    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))
+    return WaveLoad(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))

@@ -57,7 +57,7 @@ def test_a_workspace_that_does_not_answer_is_no_metastore(
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.token = "another"
     advice = re.compile("^Log in with `databricks auth login")
-    problem = re.compile("doesn't say whether it has catalog main$")
+    problem = re.compile("doesn't report whether it has catalog main$")
     with conditions.raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
         kind_of("main")
 

@@ -153,7 +153,7 @@ def test_what_somebody_else_changed_meanwhile_is_kept(logged_in: FakeWorkspace) 
             "new": {"SELECT", "MODIFY"},
         }
     assert [line.split(",")[0] for line in messages] == [
-        f"{NAME}: somebody revoked grants of {who} while writes were blocked" for who in ("gone", "less")
+        f"{NAME}: a user revoked grants of {who} while writes were blocked" for who in ("gone", "less")
     ]
 
 
@@ -166,7 +166,7 @@ def test_a_principal_that_is_gone_keeps_nobody_else_from_theirs(logged_in: FakeW
     logged_in.strangers.add("leaver")
     unity.give_back(TABLE, rights)
     assert logged_in.granted(NAME) == {"lake": {"ALL_PRIVILEGES"}}
-    assert messages == [f"{NAME}: leaver doesn't exist any more, and its grants went with it"]
+    assert messages == [f"{NAME}: leaver was deleted, and its grants too"]
 
 
 def block(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
@@ -627,7 +627,8 @@ def test_an_owner_that_is_gone_is_reported(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(str(COPY), ME)
     logged_in.strangers.add("left@corp.com")
     with conditions.raises(
-        "UNITY_CATALOG_FAILED", failure=f"{COPY} can't be given to left@corp.com, who owns {NAME}"
+        "UNITY_CATALOG_FAILED",
+        failure=f"The owner of {COPY} can't be set to left@corp.com, who owns {NAME}",
     ):
         access().carry(TABLE, COPY)
 
@@ -722,7 +723,7 @@ def test_without_the_system_table_the_lineage_api_names_some_and_it_is_reported(
     assert denied.asked == 1
     assert len(messages) == 1
     assert "SELECT on system.access.table_lineage" in messages[0]
-    assert "those who query a table get no notification" in messages[0]
+    assert "users who query a table get no notification" in messages[0]
 
 
 def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None:
@@ -739,7 +740,7 @@ def test_no_lineage_at_all_is_reported(logged_in: FakeWorkspace) -> None:
     messages: list[str] = []
     assert access(messages, Denied()).downstream_users(TABLE) == ()
     assert len(messages) == 2
-    assert messages[1].startswith("the lineage API can't be asked (User does not have BROWSE")
+    assert messages[1].startswith("the lineage API can't be read (User does not have BROWSE")
 
 
 def test_required_lineage_that_cannot_be_read_is_refused(logged_in: FakeWorkspace) -> None:
@@ -759,7 +760,7 @@ def test_a_missing_right_says_which(logged_in: FakeWorkspace) -> None:
 
 
 def test_a_missing_table_and_a_missing_login(logged_in: FakeWorkspace) -> None:
-    with conditions.raises("UNITY_CATALOG_FAILED", failure=f"{NAME} can't be looked up"):
+    with conditions.raises("UNITY_CATALOG_FAILED", failure=f"{NAME} can't be read"):
         access().owners(TABLE)
     logged_in.token = "another"
     with pytest.raises(SessionError, match="databricks auth login"):

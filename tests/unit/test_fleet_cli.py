@@ -596,7 +596,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
     [
         (["add"], "[NO_TABLE_TO_ADD]"),
         (["add", "orders"], "[TABLE_NAME_WITHOUT_SCHEMA] 'orders' "),
-        (["add", "a.b", "--set", "target=delta"], "--set target: unknown: target_format is meant?"),
+        (["add", "a.b", "--set", "target=delta"], "--set target: unknown: did you mean target_format?"),
         (["add", "a.b", "--set", "target_format"], "Write --set NAME=VALUE."),
         (["add", "sales.*"], "SPARK_REMOTE"),
         (["preprocess"], "SPARK_REMOTE"),

@@ -31,8 +31,7 @@ from tests.soak import amount
 
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.rows import to_row
+from tableferry.fleet.queue.records import NewJob, to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore

@@ -144,7 +144,7 @@ def test_a_queue_without_a_clock_says_so_and_goes_by_the_clusters(caplog: pytest
     assert "this cluster's clock is used" in warning
     assert "\n" not in warning
     assert "Run tableferry fleet init" in warning
-    assert warning.endswith("change the table spark_catalog.fleet.clock")
+    assert warning.endswith("MODIFY on the table spark_catalog.fleet.clock")
 
 
 def test_claims_are_renewed_in_a_pool_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

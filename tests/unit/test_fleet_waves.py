@@ -19,13 +19,13 @@ from tableferry.errors import Busy
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.waves import (
     Hours,
-    Load,
     Wave,
+    WaveLoad,
     WaveStatus,
     checked,
-    room,
-    too_many_failed,
-    why_none_begins,
+    free_slots,
+    start_blocker,
+    stop_reason,
 )
 from tableferry.fleet.modes import migrator as mode
 from tableferry.fleet.modes.claims import Claims
@@ -121,12 +121,12 @@ def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, mome
         (RUNNING, ""),
         (Wave("w1"), "the wave w1 is planned"),
         (replace(RUNNING, status=WaveStatus.PAUSED), "the wave w1 is paused"),
-        (replace(RUNNING, hours="12:01-11:59"), "starts tables from 12:01-11:59 (UTC) alone"),
+        (replace(RUNNING, hours="12:01-11:59"), "starts tables only from 12:01-11:59 (UTC)"),
         (replace(RUNNING, hours="12:00-12:01"), ""),
     ],
 )
 def test_why_none_begins(wave: Wave, why: str) -> None:
-    said = why_none_begins(wave, NOW)
+    said = start_blocker(wave, NOW)
     assert why in said
     assert bool(said) is bool(why)
 
@@ -138,15 +138,20 @@ def test_why_none_begins(wave: Wave, why: str) -> None:
 def test_more_failed_tables_than_the_share_pause_a_wave(
     percent: int, tables: int, failed: int, pauses: bool
 ) -> None:
-    said = too_many_failed(replace(RUNNING, stop_percent=percent), Load(tables, failed))
+    said = stop_reason(replace(RUNNING, stop_percent=percent), WaveLoad(tables, failed))
     assert bool(said) is pauses
     if pauses:
         assert said.startswith(f"{failed:,} of {tables:,} table")
 
 
 def test_the_room_is_what_is_left_of_the_tables_at_once() -> None:
-    assert room(RUNNING, Load(taken=7)) is None
-    assert [room(replace(RUNNING, tables_at_once=2), Load(taken=taken)) for taken in range(4)] == [2, 1, 0, 0]
+    assert free_slots(RUNNING, WaveLoad(taken=7)) is None
+    assert [free_slots(replace(RUNNING, tables_at_once=2), WaveLoad(taken=taken)) for taken in range(4)] == [
+        2,
+        1,
+        0,
+        0,
+    ]
 
 
 # In a queue.

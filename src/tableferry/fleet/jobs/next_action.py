@@ -86,7 +86,7 @@ def _next_action(job: Job) -> NextAction:
 
 
 def _completion(job: Job) -> str:
-    """Return what a person can do with a completed job."""
+    """Return the commands for a completed job, in words."""
     archive = None if job.archived_at else "tableferry fleet archive archives it"
     closed = job.record.closed is not None
     close = None if closed else f"{command('close', job.name)} removes the remains of the Hive table"

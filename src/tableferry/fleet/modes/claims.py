@@ -9,8 +9,7 @@ from datetime import timedelta
 from tableferry.backoff import pause
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.queue.loads import loads
-from tableferry.fleet.queue.selections import Selection, behind
+from tableferry.fleet.queue.selections import Selection, numbered_after
 from tableferry.fleet.queue.store import Store
 
 # Few enough that one that dies strands few; many enough that a claim, dear in a Delta table, is shared.
@@ -108,7 +107,7 @@ class Claims:
         while attempt < _LOOKS:
             claimed = self.store.claim(
                 # What failed, and what is on probation, would be claimed without end.
-                portion.selection & behind(taken, self.share),
+                portion.selection & numbered_after(taken, self.share),
                 self.worker,
                 now=self.clock(),
                 lease=self.lease,
@@ -142,6 +141,6 @@ class Claims:
         """
         if portion.at_once is None or not claimed:
             return claimed, ()
-        taken = loads(self.store, self.clock())[portion.wave].taken
+        taken = self.store.wave_loads(self.clock())[portion.wave].taken
         kept = len(claimed) - max(0, taken - portion.at_once)
         return claimed[: max(0, kept)], claimed[max(0, kept) :]

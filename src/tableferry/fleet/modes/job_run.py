@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
-from tableferry.fleet.access.taken_rights import TakenRights
+from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
@@ -111,8 +111,8 @@ class JobRun:
         noted = [note for job in current for note in (*job.record.rights, *job.record.withheld_rights)]
         access, names = self.warehouse.access, Names.of(self.job)
         for note in self.job.record.rights:
-            taken = TakenRights.of(note)
-            if note not in noted and taken.mean_something_on(step.table, access, names):
+            taken = RevokedPrivileges.of(note)
+            if note not in noted and taken.apply_to(step.table, access, names):
                 # Not through `Warehouse.effect`, which would refuse it: the claim is lost.
                 access.give_back(step.table, taken.rights)
         raise lost(self.job)

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from tableferry.amounts import first_of
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.access import fence
-from tableferry.fleet.access.taken_rights import TakenRights
+from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
 from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.commands import command
@@ -134,13 +134,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.BlockWrites(table):
             # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
             if rights := warehouse.access.rights_to_write(table):
-                note = TakenRights(rights, table).note()
+                note = RevokedPrivileges(rights, table).note()
                 job = save(job.with_record(rights=(*job.record.rights, note)))
             if noted := job.record.rights:
                 warehouse.effect(partial(_take, warehouse, table, noted, Names.of(job)), of=())
             job = job.with_record(fence=dict(fence.mark(warehouse, table)))
         case steps.UnblockWrites(table):
-            taken = [TakenRights.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
+            taken = [RevokedPrivileges.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
             mine, others = _divided(warehouse, table, taken, Names.of(job))
             for rights in reversed(mine):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
@@ -307,24 +307,24 @@ def _with_left(job: Job, left: Sequence[str]) -> Job:
 
 
 def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]], names: Names) -> None:
-    for rights in _divided(warehouse, table, map(TakenRights.of, noted), names)[0]:
+    for rights in _divided(warehouse, table, map(RevokedPrivileges.of, noted), names)[0]:
         warehouse.access.take(table, rights)
 
 
 def _divided(
-    warehouse: Warehouse, table: TableName, taken: Iterable[TakenRights], names: Names
-) -> tuple[list[Mapping[str, Any]], list[TakenRights]]:
+    warehouse: Warehouse, table: TableName, taken: Iterable[RevokedPrivileges], names: Names
+) -> tuple[list[Mapping[str, Any]], list[RevokedPrivileges]]:
     """Divide rights into those that mean something on a table, and those of a table in another catalog."""
-    mine, others = list[Mapping[str, Any]](), list[TakenRights]()
+    mine, others = list[Mapping[str, Any]](), list[RevokedPrivileges]()
     for rights in taken:
-        if rights.mean_something_on(table, warehouse.access, names):
+        if rights.apply_to(table, warehouse.access, names):
             mine.append(rights.rights)
         else:
             others.append(rights)
     return mine, others
 
 
-def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> tuple[dict[str, Any], ...]:
+def _withheld(job: Job, table: TableName, others: Sequence[RevokedPrivileges]) -> tuple[dict[str, Any], ...]:
     """Return what is noted of rights that aren't given back, as they mean nothing on the unblocked table.
 
     Nor are they given back on the table that had them, though it's there. After the switch that is the Hive

@@ -16,7 +16,7 @@ from tableferry.fleet.modes.claims import Claims, Portion, Takes
 from tableferry.fleet.modes.due import all_due, count_due, nothing_done
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.results import JobReport, ModeReport
-from tableferry.fleet.queue.selections import Selection, longest_ago
+from tableferry.fleet.queue.selections import Selection, least_recent
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
@@ -152,7 +152,7 @@ def _longest_waiting(worker: Worker, takes: Takes) -> Takes:
     def taken() -> Iterator[Portion]:
         for portion in takes():
             if portion.key not in chosen:
-                chosen[portion.key] = longest_ago(worker.store, portion.selection, together)
+                chosen[portion.key] = least_recent(worker.store, portion.selection, together)
             yield replace(portion, selection=portion.selection & chosen[portion.key])
 
     return taken
