@@ -38,20 +38,20 @@ def kind_of(catalog: str) -> type:
         ("glue", MetastoreAccess),
     ],
 )
-def test_on_databricks_the_workspace_says_which_catalogs_are_unity_s(
+def test_catalog_of_the_workspace_is_opened_as_unity_catalog(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, catalog: str, kind: type
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert kind_of(catalog) is kind
 
 
-def test_a_closed_catalog_is_unity_s_too(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_without_permission_is_opened_as_unity_catalog(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.closed.add("main")
     assert kind_of("main") is UnityAccess
 
 
-def test_a_workspace_that_does_not_answer_is_no_metastore(
+def test_unreachable_workspace_raises_an_error(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
@@ -62,7 +62,7 @@ def test_a_workspace_that_does_not_answer_is_no_metastore(
         kind_of("main")
 
 
-def test_a_local_session_asks_no_workspace(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_session_sends_no_request(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_HOST")
     assert kind_of("main") is MetastoreAccess
     assert logged_in.asked == []
@@ -109,7 +109,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
         access.give_back(plain[0], rights)
 
 
-def test_a_file_of_users(tmp_path: Path) -> None:
+def test_users_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_text(
         "\ufeffTable,user\nshop.Orders,b@corp.com\r\n\nhive_metastore.shop.orders,a@corp.com\n"
@@ -132,7 +132,7 @@ def test_a_file_of_users(tmp_path: Path) -> None:
         (b"table,user\n\xff\n", "USERS_FILE_NOT_CSV", ""),
     ],
 )
-def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
+def test_invalid_users_file_is_refused(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(content)
     with pytest.raises(TableError) as caught:
@@ -141,7 +141,7 @@ def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, p
     assert caught.value.message.startswith(f"{file}:{place}" if place else str(file))
 
 
-def test_no_file_of_users(tmp_path: Path) -> None:
+def test_missing_users_file_is_reported(tmp_path: Path) -> None:
     with conditions.raises(
         "USERS_FILE_NOT_READABLE", file=tmp_path / "users.csv", reason="no such file or directory"
     ):

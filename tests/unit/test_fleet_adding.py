@@ -53,7 +53,7 @@ def name(text: str) -> TableName:
         ("main.s*.orders_?", Pattern("main", "s*", "orders_?")),
     ],
 )
-def test_a_name_or_a_pattern(text: str, meant: TableName | Pattern) -> None:
+def test_names_and_patterns_are_parsed(text: str, meant: TableName | Pattern) -> None:
     assert parse(text, "hive") == meant
 
 
@@ -74,12 +74,12 @@ def test_invalid_table_names_and_patterns_are_refused(text: str, condition: str)
         parse(text, "hive")
 
 
-def test_a_pattern_takes_brackets_as_they_are() -> None:
+def test_brackets_in_a_pattern_match_literally() -> None:
     assert Pattern("c", "s", "a[1]*").matches(TableName(("c", "s", "a[1]x")))
     assert not Pattern("c", "s", "a[1]*").matches(TableName(("c", "s", "a1")))
 
 
-def test_a_file_has_a_name_in_each_line(tmp_path: Path) -> None:
+def test_file_with_a_name_in_each_line_is_read(tmp_path: Path) -> None:
     file = tmp_path / "tables.txt"
     file.write_text("# the first wave\nsales.orders\n\nmain/sales/lines  # small\nlogs.*\n")
     assert [request.tables for request in read_table_list(file, TEMPLATE, "hive")] == [
@@ -89,7 +89,7 @@ def test_a_file_has_a_name_in_each_line(tmp_path: Path) -> None:
     ]
 
 
-def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
+def test_csv_columns_override_defaults_of_each_job(tmp_path: Path) -> None:
     file = tmp_path / "tables.CSV"
     file.write_text(
         "table,owners,target_format,probation_gap_days\n"
@@ -105,7 +105,7 @@ def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
     assert third.job.tbl_owners == first.job.tbl_owners
 
 
-def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
+def test_every_invalid_line_of_a_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,initial_gap_days,target_format\norders,,\na.b,-1,\na.c,,orc\na.d,1,delta,4\n")
     with pytest.raises(SpecError) as caught:
@@ -131,14 +131,14 @@ def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
         (b"table,initial_gap_days\na.b," + b"9" * 5000, "line 2: initial_gap_days must be .*at most 36500"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_csv_file_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "tables.csv"
     file.write_bytes(content)
     with pytest.raises(SpecError, match=message):
         read_table_list(file, TEMPLATE, "hive")
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_table_list_is_named(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     with conditions.raises("TABLE_LIST_NOT_READABLE", file=file, reason="no such file or directory"):
         read_table_list(file, TEMPLATE, "hive")
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_table_list(file, TEMPLATE, "hive")
 
 
-def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
+def test_each_table_gets_one_job_and_a_name_overrides_a_pattern() -> None:
     named = NewJob(TableName(), tbl_owners=("a@tea.example",))
 
     def find(pattern: Pattern) -> Sequence[TableName]:
@@ -167,7 +167,7 @@ def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
     }
 
 
-def test_tables_that_a_migration_made_are_left_out() -> None:
+def test_tables_created_by_a_migration_are_left_out() -> None:
     texts = ("orders", "orders_hive", "orders_iceberg", "orders_delta", "lines_hive", "orders_hive_archived")
     jobs = [NewJob(name(f"hive.sales.{text}")) for text in texts]
     known = [job("hive.sales.orders", target_format=TargetFormat.ICEBERG, state=State.WRITES_UNBLOCKED)]
@@ -191,7 +191,7 @@ def test_tables_that_a_migration_made_are_left_out() -> None:
         (State.ICEBERG_DROPPED, NOW, ["orders_hive"]),
     ],
 )
-def test_what_only_has_such_a_name_is_somebody_s_table(
+def test_table_with_a_similar_name_is_added(
     state: State, begun_at: datetime | None, expected: list[str]
 ) -> None:
     asked = [NewJob(name("hive.sales.orders_hive"))]
@@ -213,7 +213,7 @@ def test_what_only_has_such_a_name_is_somebody_s_table(
         (("main", "{catalog}_{schema}"), ("main", "spark_catalog_sales"), OldName.TABLE),
     ],
 )
-def test_where_a_new_table_is_made(
+def test_schema_of_the_new_table_is_resolved(
     written: tuple[str | None, str | None],
     made_in: tuple[str | None, str | None],
     old_name: OldName | None,
@@ -229,13 +229,13 @@ def test_where_a_new_table_is_made(
     assert Names.of(made).elsewhere == (made_in != (None, None))
 
 
-def test_a_place_that_is_another_name_of_the_same_one_is_refused() -> None:
+def test_iceberg_alias_of_the_catalog_is_refused() -> None:
     asked = NewJob(name("spark_catalog.sales.orders"), target_catalog="Ice", target_schema="lake")
     with conditions.raises("TARGET_CATALOG_IS_ALIAS", table=asked.name, alias="ice", catalog="spark_catalog"):
         with_target(asked, "ice")
 
 
-def test_hive_table_that_shares_its_files_with_a_delta_table_can_t_keep_its_name() -> None:
+def test_hive_table_that_shares_files_with_a_delta_table_cannot_keep_its_name() -> None:
     asked = NewJob(
         name("spark_catalog.sales.orders"),
         TargetFormat.DELTA,
@@ -249,7 +249,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_can_t_keep_its_name
     assert with_target(replace(asked, target_schema=None), "ice").old_name is None
 
 
-def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
+def test_file_sets_target_catalog_and_schema(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text(
         "table,target_catalog,target_schema,old_name\na.b,main,{schema}_lake,Table\nc.d,,,\n",
@@ -266,7 +266,7 @@ def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
         read_table_list(file, template, "hive")
 
 
-def test_a_file_says_which_tables_may_be_written_anew(tmp_path: Path) -> None:
+def test_file_permits_rewrites(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,rewrite\na.b,True\nc.d,\ne.f,false\n", encoding="utf-8")
     rewritten = read_table_list(file, replace(TEMPLATE, rewrite=True), "c")
@@ -276,21 +276,21 @@ def test_a_file_says_which_tables_may_be_written_anew(tmp_path: Path) -> None:
         read_table_list(file, TEMPLATE, "c")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_order_mark_of_a_pipe_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """PowerShell writes one into a pipe too."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa.b\r\nc.d\r\n")))
     read = read_table_list(Path("-"), TEMPLATE, "hive")
     assert [request.tables for request in read] == [name("hive.a.b"), name("hive.c.d")]
 
 
-def test_a_pipe_that_is_no_utf_8_is_reported_whatever_the_locale_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_that_is_not_utf_8_is_reported_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     latin = io.TextIOWrapper(io.BytesIO(b"sales.\xe4\n"), "utf-8", "surrogateescape")
     monkeypatch.setattr(sys, "stdin", latin)
     with conditions.raises("TABLE_LIST_NOT_UTF8", file="-"):
         read_table_list(Path("-"), TEMPLATE, "hive")
 
 
-def test_a_file_knows_the_placeholders_of_the_settings_alone(tmp_path: Path) -> None:
+def test_unknown_placeholder_in_a_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,target_catalog,target_schema\na.b,{catlog}_new,\nc.d,,{schema}_{table}\n")
     with pytest.raises(SpecError) as caught:
@@ -307,14 +307,14 @@ def test_a_file_knows_the_placeholders_of_the_settings_alone(tmp_path: Path) -> 
     ]
 
 
-def test_a_table_that_a_file_describes_in_two_ways_is_reported(tmp_path: Path) -> None:
+def test_contradictory_lines_of_a_table_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,wave\na.b,first\nc.d,first\nA.B,second\nc.d,first\n")
     with pytest.raises(SpecError, match=r"line 4: hive\.a\.b is in line 2 too, with other values: keep one"):
         read_table_list(file, TEMPLATE, "hive")
 
 
-def test_names_that_a_query_fills_up_with_blanks_are_the_tables_all_the_same() -> None:
+def test_padded_names_of_a_query_are_stripped() -> None:
     # As a column of the type CHAR gives them; MariaDB takes both for one name.
     frame = SimpleNamespace(columns=["a", "b", "c"], collect=lambda: [("Hive ", "sales  ", "orders  ")])
     spark: Any = SimpleNamespace(sql=lambda query: frame)

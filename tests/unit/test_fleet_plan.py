@@ -155,7 +155,7 @@ def at_rest(names: Names, kind: Kind, hive: TableName) -> dict[TableName, Kind]:
 
 
 @given(FORMATS, PLACES, CRASHES, CRASHES, st.booleans(), st.booleans())
-def test_forward_and_into_the_archive_whatever_dies(
+def test_every_interrupted_run_continues_into_the_archive(
     form: TargetFormat,
     old_name: OldName | None,
     first: list[int],
@@ -175,7 +175,7 @@ def test_forward_and_into_the_archive_whatever_dies(
 
 
 @given(FORMATS, PLACES, st.integers(0, 5), CRASHES, st.integers(0, 7), st.booleans())
-def test_every_state_is_reverted_whatever_died_before(
+def test_every_state_is_reverted_after_any_crash(
     form: TargetFormat,
     old_name: OldName | None,
     transitions: int,
@@ -204,7 +204,7 @@ def test_every_state_is_reverted_whatever_died_before(
     assert tables == {names.main: Kind.HIVE}, pairs
 
 
-def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> None:
+def test_rows_are_compared_before_each_switch_and_the_archive() -> None:
     switching = job(State.ICEBERG_READY, State.ICEBERG_PRIMARY)
     names = Names.of(switching)
     steps = plan(switching, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG})
@@ -293,7 +293,7 @@ def test_names_that_no_transition_leaves_are_refused(
 
 
 @pytest.mark.parametrize("made", [Kind.HIVE, Kind.VIEW])
-def test_nobody_is_kept_from_writing_when_the_archived_table_cannot_get_its_old_name(made: Kind) -> None:
+def test_revert_is_refused_before_the_block_if_the_hive_name_is_taken(made: Kind) -> None:
     back = job(State.HIVE_DROPPED, State.WRITES_BLOCKED, old_name=OldName.TABLE)
     names = Names.of(back)
     assert names.hive == names.main
@@ -303,7 +303,7 @@ def test_nobody_is_kept_from_writing_when_the_archived_table_cannot_get_its_old_
         plan(back, {**archived, names.main: made})
 
 
-def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None:
+def test_revert_after_the_switch_keeps_rows_written_to_the_copy() -> None:
     reverting = job(State.ICEBERG_READY, State.HIVE_PRIMARY)
     names = Names.of(reverting)
     steps = plan(reverting, {names.main: Kind.ICEBERG, names.hive: Kind.HIVE})
@@ -325,7 +325,7 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
 @pytest.mark.parametrize("old_name", OldName)
 @pytest.mark.parametrize("form", TargetFormat)
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_table_of_the_new_name_that_is_another_s_keeps_it_when_a_job_is_reverted(
+def test_revert_keeps_a_foreign_table_with_the_new_name(
     form: TargetFormat, old_name: OldName, state: State, copied: bool
 ) -> None:
     reverting = job(state, State.HIVE_PRIMARY, form, old_name=old_name)
@@ -350,7 +350,7 @@ def test_a_table_of_the_new_name_that_is_another_s_keeps_it_when_a_job_is_revert
         (State.WRITES_BLOCKED, State.SYNC_HIVE),
     ],
 )
-def test_another_s_table_is_never_taken_for_the_new_one(
+def test_foreign_table_is_never_used_as_the_new_table(
     pair: tuple[State, State], old_name: OldName | None
 ) -> None:
     moving = job(*pair, old_name=old_name)
@@ -361,7 +361,7 @@ def test_another_s_table_is_never_taken_for_the_new_one(
         plan(moving, at_rest(names, Kind.OTHER, names.hive))
 
 
-def test_what_went_on_being_written_to_hive_is_not_taken_for_late_when_the_switch_never_was() -> None:
+def test_revert_before_the_switch_checks_no_late_files() -> None:
     for old_name in (None, OldName.VIEW):
         reverting = job(State.ICEBERG_READY, State.HIVE_PRIMARY, old_name=old_name)
         names = Names.of(reverting)
@@ -375,7 +375,7 @@ def test_what_went_on_being_written_to_hive_is_not_taken_for_late_when_the_switc
         )
 
 
-def test_the_view_of_the_old_name_is_looked_at_before_anything_is_taken_from_anybody() -> None:
+def test_view_with_the_old_name_is_checked_before_the_block() -> None:
     for pair in ((State.WRITES_UNBLOCKED, State.WRITES_BLOCKED), (State.SYNC_HIVE, State.HIVE_PRIMARY)):
         reverting = job(*pair, old_name=OldName.VIEW)
         names = Names.of(reverting)
@@ -389,7 +389,7 @@ def test_the_view_of_the_old_name_is_looked_at_before_anything_is_taken_from_any
             plan(reverting, {**both, names.main: Kind.HIVE})
 
 
-def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote() -> None:
+def test_suspended_runs_are_checked_before_the_copy_is_dropped() -> None:
     reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED)
     names = Names.of(reverted)
     look, managed = CheckSuspended(names.main), MakeManaged(names.main)
@@ -400,14 +400,14 @@ def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote(
     assert plan(reverted, {names.main: Kind.HIVE}) == (look, managed)
 
 
-def test_a_table_that_is_given_up_in_the_middle_of_its_block_gets_its_writers_back() -> None:
+def test_revert_during_a_block_unblocks_writes() -> None:
     given_up = job(State.READY, State.ICEBERG_DROPPED)
     tables = {given_up.name: Kind.HIVE}
     assert UnblockWrites(given_up.name) not in plan(given_up, tables)
     assert plan(given_up.with_record(rights=[{"grants": {}}]), tables)[0] == UnblockWrites(given_up.name)
 
 
-def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its_copy() -> None:
+def test_rewritten_copy_is_compared_before_the_switch_and_removed_by_a_revert() -> None:
     ready, form = job(State.READY, State.WRITES_BLOCKED, rewritten=True), TargetFormat.ICEBERG
     names = Names.of(ready)
     assert plan(ready, {names.main: Kind.HIVE})[-2:] == (
@@ -431,7 +431,7 @@ def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its
     assert plan(reverted, {names.main: Kind.HIVE})[1] == RemoveRewritten(names.copy, names.main, FOLDER)
 
 
-def test_a_resting_job_has_no_steps() -> None:
+def test_resting_job_has_no_steps() -> None:
     assert plan(job(State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED), {}) == ()
 
 

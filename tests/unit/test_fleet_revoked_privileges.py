@@ -96,7 +96,7 @@ def noted_as_before(run: JobRun) -> None:
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
+def test_revert_to_a_metastore_ignores_privileges_of_the_new_table(
     store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -117,7 +117,7 @@ def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from_a_catalog_without_rights(
+def test_revert_restores_privileges_of_the_hive_table_from_a_catalog_without_privileges(
     store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = moving(store, "uc", "glue", "uc")
@@ -145,7 +145,7 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_within_unity_catalog_they_are_given_back_on_the_new_table(
+def test_privileges_are_restored_on_the_new_table_within_unity_catalog(
     store: Store, logged_in: FakeWorkspace, old_notes: bool
 ) -> None:
     run = moving(store, "old", "uc", "old", "uc")
@@ -163,7 +163,7 @@ def test_within_unity_catalog_they_are_given_back_on_the_new_table(
 
 
 @pytest.mark.parametrize("target_catalog", ["uc", "glue"])
-def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
+def test_readers_of_a_table_get_select_on_the_view_with_its_name(
     store: Store, logged_in: FakeWorkspace, target_catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = moving(store, "uc", target_catalog, "uc")
@@ -183,7 +183,7 @@ def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
+def test_session_without_unity_catalog_is_refused(
     store: Store, logged_in: FakeWorkspace, old_notes: bool
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -199,7 +199,7 @@ def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
     assert run.job.record.rights
 
 
-def test_what_is_taken_once_more_is_taken_where_it_means_something(
+def test_privileges_are_revoked_again_only_on_their_table(
     store: Store, logged_in: FakeWorkspace
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -214,7 +214,7 @@ def test_what_is_taken_once_more_is_taken_where_it_means_something(
 
 
 @pytest.mark.parametrize("reverted", [False, True])
-def test_a_worker_that_slept_leaves_taken_what_only_a_revert_gives_back(
+def test_delayed_worker_keeps_privileges_that_only_a_revert_restores(
     store: Store, logged_in: FakeWorkspace, reverted: bool
 ) -> None:
     slow = moving(store, "uc", "glue", "uc")

@@ -51,11 +51,11 @@ def problems(
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_without_anything_the_defaults_hold(here: Path) -> None:
+def test_defaults_apply_without_settings(here: Path) -> None:
     assert load(environ={}) == FleetSettings()
 
 
-def test_an_environment_wins_over_the_file_and_keeps_what_it_does_not_say(here: Path) -> None:
+def test_environment_section_overrides_only_its_keys(here: Path) -> None:
     (here / "fleet.yml").write_text(WRITTEN)
 
     plain, prod = load(env="dev", environ={}), load(env="prod", environ={})
@@ -66,7 +66,7 @@ def test_an_environment_wins_over_the_file_and_keeps_what_it_does_not_say(here: 
     assert prod.target_format is TargetFormat.DELTA
 
 
-def test_flags_win_over_variables_and_these_over_the_file(here: Path) -> None:
+def test_flags_override_variables_and_variables_override_the_file(here: Path) -> None:
     (here / "fleet.yml").write_text(WRITTEN)
     environ = {
         "TABLEFERRY_FLEET_ENV": "prod",
@@ -87,7 +87,7 @@ def test_flags_win_over_variables_and_these_over_the_file(here: Path) -> None:
     assert "s3cret" not in repr(settings)
 
 
-def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
+def test_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
     (here / "fleet.yml").write_text("lease_minutes: 1")
     (here / "conf").mkdir()
     (here / "conf" / "ours.yml").write_text(
@@ -103,7 +103,7 @@ def test_a_file_is_named_by_a_flag_or_a_variable(here: Path) -> None:
     assert load(file=Path("other.yml"), environ=environ).lease_minutes == 3
 
 
-def test_every_unknown_key_is_named_with_its_place(here: Path) -> None:
+def test_every_unknown_key_is_reported_with_its_place(here: Path) -> None:
     text = "stoer: x\nmail: {hots: y}\nenvironments: {prod: {mail: {sendr: red}}}"
     environ = {"TABLEFERRY_FLEET_MAIL_HOTS": "z", "TABLEFERRY_FLEET_STORE": "sqlite://"}
 
@@ -116,7 +116,7 @@ def test_every_unknown_key_is_named_with_its_place(here: Path) -> None:
     ]
 
 
-def test_a_wrong_value_is_named_even_where_another_wins(here: Path) -> None:
+def test_overridden_invalid_value_is_reported(here: Path) -> None:
     reported = problems(
         "target_format: parquet\nmail: {port: 0}\nenvironments: {dev: {mail: nobody}}",
         flags={"target_format": "delta", "initial_gap_days": "-1"},
@@ -133,13 +133,13 @@ def test_a_wrong_value_is_named_even_where_another_wins(here: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["mail: {password: x}", "environments: {dev: {mail: {password: x}}}"])
-def test_a_password_in_a_file_is_refused_and_not_repeated(here: Path, text: str) -> None:
+def test_password_in_a_file_is_refused_and_not_shown(here: Path, text: str) -> None:
     (report,) = problems(text.replace("x", "h4nter"))
     assert "mail.password: a file must not contain a password: set TABLEFERRY_FLEET_MAIL_PASSWORD" in report
     assert "h4nter" not in report
 
 
-def test_a_password_on_the_command_line_is_refused_and_not_repeated(here: Path) -> None:
+def test_password_on_the_command_line_is_refused_and_not_shown(here: Path) -> None:
     (report,) = problems(flags={"mail.password": "h4nter"})
     assert report == "--set mail.password: a command line isn't secret: set TABLEFERRY_FLEET_MAIL_PASSWORD"
 
@@ -161,18 +161,18 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(here: Path) 
         ("a: " + "[" * 200 + "]" * 200, "fleet.yml: is nested deeper than 100 levels"),
     ],
 )
-def test_a_file_that_is_no_settings_file_is_reported(here: Path, text: str, message: str) -> None:
+def test_invalid_settings_file_is_reported(here: Path, text: str, message: str) -> None:
     assert problems(text)[0].startswith(message)
 
 
-def test_a_file_that_cannot_be_read_is_reported(here: Path) -> None:
+def test_unreadable_settings_file_is_reported(here: Path) -> None:
     with pytest.raises(SpecError, match=r"none\.yml: can't be read \(no such file or directory\)"):
         load(file=Path("none.yml"), environ={})
     (here / "fleet.yml").write_bytes(b"\xff\xfe")
     assert problems() == ["fleet.yml: isn't UTF-8 text (byte 0): save it as UTF-8"]
 
 
-def test_an_environment_that_nobody_wrote_is_reported(here: Path) -> None:
+def test_unknown_environment_section_is_reported(here: Path) -> None:
     assert problems(env="prod") == [
         "fleet.yml: the file doesn't exist, and --env prod names its section: write it, or omit --env"
     ]
@@ -181,26 +181,26 @@ def test_an_environment_that_nobody_wrote_is_reported(here: Path) -> None:
     ]
 
 
-def test_an_environment_may_have_a_number_for_its_name(here: Path) -> None:
+def test_environment_section_can_have_a_number_as_its_name(here: Path) -> None:
     (here / "fleet.yml").write_text("environments: {1: {lease_minutes: 7}}")
     assert load(env="1", environ={}).lease_minutes == 7
 
 
-def test_where_new_tables_are_made_is_said_in_every_way(here: Path) -> None:
+def test_target_is_read_from_file_variable_and_flag(here: Path) -> None:
     (here / "fleet.yml").write_text('target: {catalog: main, schema: "{schema}_lake"}\n')
     settings = load({"target.old_name": "table"}, environ={"TABLEFERRY_FLEET_TARGET_CATALOG": "other"})
     place = settings.target
     assert (place.catalog, place.schema_name, place.old_name) == ("other", "{schema}_lake", OldName.TABLE)
 
 
-def test_a_place_that_cannot_be_is_named(here: Path) -> None:
+def test_invalid_target_is_reported(here: Path) -> None:
     [braces, unknown] = problems("target: {schemas: lake, catalog: '{table}'}\n")
     assert unknown == "fleet.yml: target.schemas: unknown: did you mean schema?"
     assert braces.startswith("fleet.yml: target.catalog: ")
     assert "accepts only the placeholders {catalog} and {schema}" in braces
 
 
-def test_a_section_that_is_another_one_too_lies_beside_the_file_once(here: Path) -> None:
+def test_relative_path_of_an_aliased_section_is_resolved_once(here: Path) -> None:
     file = Path("conf/fleet.yml")
     file.parent.mkdir()
     file.write_text("mail: &same {templates: words}\nenvironments:\n  dev: {mail: *same}\n")

@@ -53,7 +53,7 @@ class Clocks:
     st.lists(st.floats(0, 1_000), max_size=8),
     st.floats(0, 10),
 )
-def test_the_time_is_the_storages_whatever_the_machines_own(
+def test_time_is_that_of_the_storage_for_any_machine_clock(
     ahead: float, waits: list[float], slow: float
 ) -> None:
     clocks = Clocks(slow=slow)
@@ -68,7 +68,7 @@ def test_the_time_is_the_storages_whatever_the_machines_own(
         last = now
 
 
-def test_the_storage_is_asked_every_five_minutes() -> None:
+def test_storage_time_is_measured_every_five_minutes() -> None:
     clocks = Clocks()
     clock = clocks.clock()
     for _ in range(20):
@@ -77,7 +77,7 @@ def test_the_storage_is_asked_every_five_minutes() -> None:
     assert [round(second / 60) for second in clocks.measured] == [0, 6, 12, 18]
 
 
-def test_a_machine_that_slept_asks_anew() -> None:
+def test_machine_that_slept_measures_again() -> None:
     clocks = Clocks(slow=0)
     monotonic = [0.0]
     clock = StorageClock(clocks.measure, lambda: monotonic[0], lambda: clocks.seconds)
@@ -87,7 +87,7 @@ def test_a_machine_that_slept_asks_anew() -> None:
     assert clock() == clocks.now
 
 
-def test_a_worker_whose_clock_is_two_hours_ahead_takes_no_fresh_claim(tmp_path: Path) -> None:
+def test_worker_with_a_clock_two_hours_ahead_takes_no_valid_claim(tmp_path: Path) -> None:
     store = fleets.opened(tmp_path)
     fleets.Fleet(store).add("orders", at=START)
     clocks = Clocks()
@@ -135,7 +135,7 @@ class Session:
         return Answers({"timestamp": START})
 
 
-def test_a_queue_without_a_clock_says_so_and_goes_by_the_clusters(caplog: pytest.LogCaptureFixture) -> None:
+def test_queue_without_a_clock_table_warns_and_uses_the_cluster_clock(caplog: pytest.LogCaptureFixture) -> None:
     session: Any = Session()
     store = DeltaStore(session, "spark_catalog.fleet")
     assert START <= store.now() < START + timedelta(minutes=1)
@@ -147,7 +147,7 @@ def test_a_queue_without_a_clock_says_so_and_goes_by_the_clusters(caplog: pytest
     assert warning.endswith("MODIFY on the table spark_catalog.fleet.clock")
 
 
-def test_claims_are_renewed_in_a_pool_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_renewed_in_a_separate_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     pools: dict[str, str | None] = {}
     ran: list[str | None] = []
     session: Any = SimpleNamespace(

@@ -61,7 +61,7 @@ RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
         ("22:00-06:00", "Europe/Berlin", ["21:00", "04:59"], ["20:59", "05:00"]),
     ],
 )
-def test_hours_may_lie_over_midnight_and_end_before_their_end(
+def test_hours_can_include_midnight_and_exclude_their_end(
     hours: str, zone: str, inside: list[str], outside: list[str]
 ) -> None:
     read = Hours.parse(hours, zone)
@@ -70,7 +70,7 @@ def test_hours_may_lie_over_midnight_and_end_before_their_end(
         assert read.contain(moment) is (text in inside), text
 
 
-def test_hours_keep_to_the_clock_on_the_wall_when_it_changes() -> None:
+def test_hours_follow_local_time_at_a_clock_change() -> None:
     read = Hours.parse("22:00-06:00", "Europe/Berlin")
     summer = datetime(2026, 7, 15, 20, 0, tzinfo=UTC)
     assert read.contain(summer)
@@ -80,30 +80,30 @@ def test_hours_keep_to_the_clock_on_the_wall_when_it_changes() -> None:
 @pytest.mark.parametrize(
     "hours", ["22-6", "22:00", "24:00-06:00", "22:61-06:00", "06:00-06:00", "٢٢:00-06:00", "a"]
 )
-def test_what_are_no_hours_is_refused(hours: str) -> None:
+def test_invalid_hours_are_refused(hours: str) -> None:
     with conditions.raises("WAVE_HOURS_INVALID", text=hours):
         checked(replace(RUNNING, hours=hours))
 
 
 @pytest.mark.parametrize("zone", ["Berlin", "", "../etc/passwd", "/etc/passwd"])
-def test_what_is_no_time_zone_is_refused(zone: str) -> None:
+def test_unknown_time_zone_is_refused(zone: str) -> None:
     with conditions.raises("TIME_ZONE_UNKNOWN", zone=zone):
         checked(replace(RUNNING, hours="22:00-06:00", time_zone=zone))
 
 
-def test_a_time_zone_that_the_queue_cannot_hold_is_refused() -> None:
+def test_time_zone_that_is_too_long_is_refused() -> None:
     with conditions.raises("TIME_ZONE_NAME_TOO_LONG", longest=30):
         checked(replace(RUNNING, hours="22:00-06:00", time_zone="America/Argentina/ComodRivadavia"))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "w;drop", "ü" * 101, "a/b"])
-def test_what_is_no_wave_s_name_is_refused(name: str) -> None:
+def test_invalid_wave_name_is_refused(name: str) -> None:
     with conditions.raises("WAVE_NAME_INVALID", wave=name):
         checked(Wave(name))
 
 
 @given(begin=st.times(), end=st.times(), moment=st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1)))
-def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, moment: datetime) -> None:
+def test_each_minute_is_in_the_hours_or_in_their_complement(begin: Any, end: Any, moment: datetime) -> None:
     first, last = begin.strftime("%H:%M"), end.strftime("%H:%M")
     if first == last:
         return
@@ -125,7 +125,7 @@ def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, mome
         (replace(RUNNING, hours="12:00-12:01"), ""),
     ],
 )
-def test_why_none_begins(wave: Wave, why: str) -> None:
+def test_blocked_start_of_a_wave_has_a_reason(wave: Wave, why: str) -> None:
     said = start_blocker(wave, NOW)
     assert why in said
     assert bool(said) is bool(why)
@@ -135,7 +135,7 @@ def test_why_none_begins(wave: Wave, why: str) -> None:
     ("percent", "tables", "failed", "pauses"),
     [(10, 100, 10, False), (10, 100, 11, True), (10, 3, 1, True), (0, 1000, 1, True), (100, 1, 1, False)],
 )
-def test_more_failed_tables_than_the_share_pause_a_wave(
+def test_wave_is_paused_above_its_failure_limit(
     percent: int, tables: int, failed: int, pauses: bool
 ) -> None:
     said = stop_reason(replace(RUNNING, stop_percent=percent), WaveLoad(tables, failed))
@@ -144,7 +144,7 @@ def test_more_failed_tables_than_the_share_pause_a_wave(
         assert said.startswith(f"{failed:,} of {tables:,} table")
 
 
-def test_the_room_is_what_is_left_of_the_tables_at_once() -> None:
+def test_free_slots_are_the_limit_minus_claimed_tables() -> None:
     assert free_slots(RUNNING, WaveLoad(taken=7)) is None
     assert [free_slots(replace(RUNNING, tables_at_once=2), WaveLoad(taken=taken)) for taken in range(4)] == [
         2,
@@ -242,7 +242,7 @@ def waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waves]:
 
 
 @pytest.mark.parametrize("status", [WaveStatus.PLANNED, WaveStatus.PAUSED])
-def test_no_table_of_a_wave_that_isn_t_running_begins(waves: Waves, status: WaveStatus) -> None:
+def test_wave_that_is_not_running_starts_no_table(waves: Waves, status: WaveStatus) -> None:
     waves.add("a", "b")
     waves.add("free", wave=None)
     waves.wave(status=status)
@@ -256,13 +256,13 @@ def test_no_table_of_a_wave_that_isn_t_running_begins(waves: Waves, status: Wave
     assert {job.begun_at for job in waves.jobs().values()} == {NOW}
 
 
-def test_tables_of_a_wave_that_nobody_made_wait(waves: Waves) -> None:
+def test_tables_of_a_missing_wave_wait(waves: Waves) -> None:
     waves.add("a", wave="none")
     waves.wave()
     assert waves.run().jobs == ()
 
 
-def test_nobody_is_told_of_a_table_before_its_wave_is_started(waves: Waves) -> None:
+def test_no_notification_is_sent_before_the_wave_starts(waves: Waves) -> None:
     waves.store.add([NewJob(TableName(("spark_catalog", "sales", "a")), wave="w1")], NOW)
     waves.wave(status=WaveStatus.PLANNED)
     [job] = waves.store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
@@ -273,7 +273,7 @@ def test_nobody_is_told_of_a_table_before_its_wave_is_started(waves: Waves) -> N
     assert len(waves.store.jobs(to_notify())) == 1
 
 
-def test_what_has_begun_goes_on_whatever_its_wave_is_at(waves: Waves) -> None:
+def test_started_migration_continues_with_any_status_of_its_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(status=WaveStatus.PAUSED)
     [job] = waves.store.claim(
@@ -286,7 +286,7 @@ def test_what_has_begun_goes_on_whatever_its_wave_is_at(waves: Waves) -> None:
     assert waves.moved == ["a"]
 
 
-def test_a_wave_that_is_paused_while_its_tables_are_claimed_begins_no_more(waves: Waves) -> None:
+def test_wave_paused_after_a_claim_starts_no_table(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave()
     report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
@@ -298,7 +298,7 @@ def test_a_wave_that_is_paused_while_its_tables_are_claimed_begins_no_more(waves
 
 
 @pytest.mark.parametrize("status", WaveStatus)
-def test_nothing_is_archived_in_a_wave_that_isn_t_running(waves: Waves, status: WaveStatus) -> None:
+def test_wave_that_is_not_running_archives_no_table(waves: Waves, status: WaveStatus) -> None:
     waves.add("a")
     waves.end_probations()
     waves.wave(status=status)
@@ -306,7 +306,7 @@ def test_nothing_is_archived_in_a_wave_that_isn_t_running(waves: Waves, status: 
     assert waves.moved == (["a"] if status is WaveStatus.RUNNING else [])
 
 
-def test_a_wave_that_is_paused_while_its_tables_are_claimed_archives_no_more(waves: Waves) -> None:
+def test_wave_paused_after_a_claim_archives_no_table(waves: Waves) -> None:
     waves.add("a", "b")
     waves.end_probations()
     # Its limits are those of tables that start.
@@ -317,7 +317,7 @@ def test_a_wave_that_is_paused_while_its_tables_are_claimed_archives_no_more(wav
     assert outcomes == [("done", ""), ("waiting", "the wave w1 is paused")]
 
 
-def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
+def test_tables_start_only_in_the_hours_of_their_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(hours="13:00-14:00")
     waves.run()
@@ -331,7 +331,7 @@ def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
     assert waves.moved == ["a", "b"]
 
 
-def test_a_time_zone_that_a_machine_does_not_know_holds_back_its_wave_alone(
+def test_unknown_time_zone_of_a_machine_blocks_only_its_wave(
     waves: Waves, caplog: pytest.LogCaptureFixture
 ) -> None:
     waves.add("a", "b", "c")
@@ -346,7 +346,7 @@ def test_a_time_zone_that_a_machine_does_not_know_holds_back_its_wave_alone(
     assert "'Europe/Newtown'" in warning
 
 
-def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
+def test_wave_is_paused_after_too_many_failures(
     waves: Waves, caplog: pytest.LogCaptureFixture
 ) -> None:
     waves.add(*(f"t{number:02}" for number in range(20)))
@@ -370,7 +370,7 @@ def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
     assert len(waves.moved) == 21
 
 
-def test_a_wave_that_somebody_changes_while_it_is_to_be_paused_is_looked_at_anew(
+def test_wave_changed_concurrently_is_read_again_before_its_pause(
     waves: Waves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waves.add("a", "b")
@@ -393,7 +393,7 @@ def test_a_wave_that_somebody_changes_while_it_is_to_be_paused_is_looked_at_anew
 
 
 @pytest.mark.parametrize("limits", [{}, {"tables_at_once": 2}])
-def test_a_wave_is_paused_before_more_than_its_share_have_failed_and_those_under_way(
+def test_failures_above_the_limit_are_at_most_the_tables_in_progress(
     waves: Waves, limits: dict[str, Any]
 ) -> None:
     waves.add(*(f"t{number}" for number in range(10)))
@@ -406,7 +406,7 @@ def test_a_wave_is_paused_before_more_than_its_share_have_failed_and_those_under
     assert {job.error for job in report.jobs if job.outcome == "waiting"} <= {"the wave w1 is paused"}
 
 
-def test_a_dry_run_pauses_no_wave_and_plans_what_a_run_would_do(waves: Waves) -> None:
+def test_dry_run_pauses_no_wave_and_plans_the_same_steps(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(stop_percent=0)
     a = named([TableName(("spark_catalog", "sales", "a"))])
@@ -419,7 +419,7 @@ def test_a_dry_run_pauses_no_wave_and_plans_what_a_run_would_do(waves: Waves) ->
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
 
 
-def test_a_table_that_fails_is_tried_once_a_run_though_its_wave_bounds_its_beginning(waves: Waves) -> None:
+def test_failed_table_of_a_limited_wave_is_tried_once_per_run(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave(tables_at_once=1)
     report = waves.run(lambda run: "failed")
@@ -430,7 +430,7 @@ def test_a_table_that_fails_is_tried_once_a_run_though_its_wave_bounds_its_begin
     assert waves.moved == [*"abc", *"abc"]
 
 
-def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_way(waves: Waves) -> None:
+def test_run_uses_slots_that_another_worker_frees(waves: Waves) -> None:
     waves.add("free", wave=None)
     waves.add("other", "a", "b")
     waves.wave(tables_at_once=1)
@@ -446,7 +446,7 @@ def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_w
     assert claims.more() == []
 
 
-def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_for_all_others(
+def test_limited_wave_waits_only_for_started_tables(
     waves: Waves,
 ) -> None:
     waves.add(*(f"t{number}" for number in range(12)), wave=None)
@@ -461,7 +461,7 @@ def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_f
     assert len(waves.moved) == 15
 
 
-def test_a_wave_that_bounds_its_tables_does_not_wait_for_the_end_of_many_probations(waves: Waves) -> None:
+def test_limited_wave_does_not_wait_for_probations(waves: Waves) -> None:
     over = [f"t{number:02}" for number in range(20)]
     waves.add(*over, wave=None)
     # Nobody is kept from writing to them.
@@ -474,7 +474,7 @@ def test_a_wave_that_bounds_its_tables_does_not_wait_for_the_end_of_many_probati
     assert len(waves.moved) == 22
 
 
-def test_a_long_table_that_has_begun_leaves_the_other_threads_to_a_wave(
+def test_long_migration_leaves_other_threads_to_a_wave(
     waves: Waves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "beside", lambda spark: object())
@@ -494,7 +494,7 @@ def test_a_long_table_that_has_begun_leaves_the_other_threads_to_a_wave(
     assert together == [True]
 
 
-def test_tables_that_have_begun_and_fail_do_not_end_a_run_before_others_are_moved(waves: Waves) -> None:
+def test_failed_started_tables_do_not_end_a_run_before_other_tables(waves: Waves) -> None:
     failing = [f"t{number:02}" for number in range(41)]
     waves.add(*failing, wave=None)
     waves.begin(*failing)
@@ -504,7 +504,7 @@ def test_tables_that_have_begun_and_fail_do_not_end_a_run_before_others_are_move
     assert waves.moved == [*failing, "free"]
 
 
-def test_many_waves_that_bound_their_tables_leave_some_to_all_others(waves: Waves) -> None:
+def test_many_limited_waves_leave_threads_to_other_tables(waves: Waves) -> None:
     for number in range(4):
         waves.add(*(f"t{number}{table}" for table in range(8)), wave=f"w{number}")
         waves.wave(f"w{number}", tables_at_once=4)
@@ -517,7 +517,7 @@ def test_many_waves_that_bound_their_tables_leave_some_to_all_others(waves: Wave
     assert len(few.more()) == 2
 
 
-def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(waves: Waves) -> None:
+def test_worker_without_a_free_thread_leaves_slots_to_other_workers(waves: Waves) -> None:
     waves.add(*(f"t{number}" for number in range(20)))
     waves.wave(tables_at_once=8)
     gate = Gate(waves.store, waves.clock)
@@ -535,7 +535,7 @@ def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(
     assert len(first.more()) == 1
 
 
-def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
+def test_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
     waves.add("a")
     waves.wave()
     waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.STEP_FAILED)))
@@ -543,7 +543,7 @@ def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "1 of 1 table failed, more than 10 %")
 
 
-def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:
+def test_limits_apply_to_each_wave_separately(waves: Waves) -> None:
     waves.add("a1", "a2", wave="a")
     waves.add("b1", "b2", wave="b")
     waves.add("c1", wave="c")
@@ -555,7 +555,7 @@ def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:
     assert sorted(waves.moved) == ["a1", "a2", "b1", "b2", "n1"]
 
 
-def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(waves: Waves) -> None:
+def test_workers_keep_the_concurrency_limit_of_a_wave_together(waves: Waves) -> None:
     """Three workers, each with its own connection to the queue; what they move is counted as they move it."""
     waves.add(*(f"t{number:02}" for number in range(24)))
     waves.wave(tables_at_once=2)
@@ -588,7 +588,7 @@ def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(wav
     assert {job.state for job in waves.jobs().values()} == {State.WRITES_UNBLOCKED}
 
 
-def test_a_wave_that_is_paused_without_a_reason_keeps_the_one_it_has(waves: Waves) -> None:
+def test_pause_without_a_reason_keeps_the_earlier_reason(waves: Waves) -> None:
     waves.wave()
     assert pause_wave(waves.store, "w1", "3 of 20 tables failed").reason == "3 of 20 tables failed"
     assert pause_wave(waves.store, "w1").reason == "3 of 20 tables failed"
@@ -597,6 +597,6 @@ def test_a_wave_that_is_paused_without_a_reason_keeps_the_one_it_has(waves: Wave
     assert pause_wave(waves.store, "w1").reason == ""
 
 
-def test_as_much_of_a_wave_s_reason_is_kept_as_the_queue_holds(waves: Waves) -> None:
+def test_reason_of_a_wave_is_cut_to_the_column_length(waves: Waves) -> None:
     waves.wave()
     assert pause_wave(waves.store, "w1", "x" * 1000).reason == "x" * 512

@@ -32,7 +32,7 @@ ANSI = "spark.sql.ansi.enabled"
         ),
     ],
 )
-def test_a_view_of_spark_3_is_not_strict_unless_it_says_so(
+def test_view_of_spark_3_is_strict_only_with_a_schema_mode(
     description: dict[str, Any], expected: dict[str, str]
 ) -> None:
     catalog = {"view_catalog_and_namespace": "spark_catalog.s"}
@@ -79,7 +79,7 @@ class Session:
         ("a 'b'", "a b", "VIEW_COLUMNS_DIFFER", "['b string']"),
     ],
 )
-def test_a_view_keeps_the_order_of_its_columns(given: str, had: str, condition: str, columns: str) -> None:
+def test_view_keeps_the_order_of_its_columns(given: str, had: str, condition: str, columns: str) -> None:
     description = {
         "view_catalog_and_namespace": "spark_catalog.s",
         "view_text": "SELECT * FROM t",
@@ -97,7 +97,7 @@ def test_a_view_keeps_the_order_of_its_columns(given: str, had: str, condition: 
 
 
 @pytest.mark.parametrize("why", ["SCHEMA_NOT_FOUND", "INSUFFICIENT_PERMISSIONS"])
-def test_a_schema_that_was_dropped_has_no_views(why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_schema_has_no_views(why: str, caplog: pytest.LogCaptureFixture) -> None:
     class Refusing:
         def sql(self, statement: str) -> Any:
             raise AnalysisException(errorClass=why, messageParameters={}, message=f"[{why}] no")
