@@ -112,6 +112,8 @@ def find_narrow_copied_columns(
     """Return a finding for each column of the copy that can't store all values of a streaming flow.
 
     The copy creates the target's columns, unless a schema file declares them. Their types don't change later.
+    Without a planned copy there is no finding. Flows whose rows can't be read are skipped, and a column is
+    reported for its first flow.
     Spark isn't called if the logs of these `tables`, by `TableName.key`, show the same types.
 
     Raises:
