@@ -48,6 +48,8 @@ src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/f
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
 examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
 src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicator.py
+src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
+src/tableferry/fleet/jobs
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
@@ -55,6 +57,10 @@ tests/spark/[!ftw]*.py tests/spark/tables.py tests/spark/test_[!f]*.py tests/spa
 tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/unit/test_foreign_writes.py
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
+tests/unit/test_fleet_access*.py tests/unit/test_fleet_revoked_privileges.py tests/unit/test_fleet_adding.py
+tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
+tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit/test_fleet_queue_[su]*.py
+tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """
 _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md

@@ -1,4 +1,4 @@
-"""What every store of jobs does; each store's test module takes these tests and gives the fixture `queue`."""
+"""Tests of every store; the test module of each store imports them and provides the fixture `queue`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Queue:
 
 
 def emptied(store: SqlStore) -> None:
-    """Take everything out of a queue in a database: making one takes as long as a test."""
+    """Delete all rows of a queue in a database, because the creation takes as long as a test."""
     with store._engine.begin() as connection:
         for table in metadata.sorted_tables:
             connection.execute(delete(table))
@@ -78,7 +78,7 @@ def wave_of(store: Store, name: str) -> Wave:
 
 
 def started(store: Store, name: str, **limits: Any) -> Wave:
-    """Make a wave that runs."""
+    """Add a running wave."""
     return store.save_wave(Wave(name, WaveStatus.RUNNING, started_at=NOW - HOUR, **limits))
 
 
@@ -186,7 +186,7 @@ def test_jobs_are_counted_by_columns(queue: Queue) -> None:
     assert queue.store.counts(named([name("z")]), ["state"]) == []
 
 
-def test_jobs_changed_longest_ago_are_found(queue: Queue) -> None:
+def test_least_recently_changed_jobs_are_found(queue: Queue) -> None:
     first, second, third, _ = queue.add("a", "b", "c", "d")
     for job, hours in ((first, 2), (second, 1), (third, 2)):
         queue.store.edit(replace(job, data_category="changed"), NOW + hours * HOUR)
@@ -405,7 +405,7 @@ def test_archived_jobs_return_to_the_queue(queue: Queue) -> None:
     assert list(queue.store.archived(everything())) == [first, second]
     assert list(queue.store.archived(named([name("b"), name("c")]))) == [second]
     assert [count["jobs"] for count in queue.store.counts(everything(), ["state"])] == [1]
-    # A table in the archive has its job.
+    # An archived table keeps its job.
     assert queue.store.add([NewJob(name("a")), NewJob(name("d"))], NOW) == 1
     [back] = queue.store.unarchive([first.task_id, 4711], NOW + HOUR)
     assert back == replace(first, revision=2, last_updated_time=NOW + HOUR, archived_at=None)
@@ -505,7 +505,7 @@ def test_create_keeps_existing_tables(queue: Queue) -> None:
     assert len(other.jobs(everything())) == 1
 
 
-# Selections: what each of them says, in Python.
+# Selections: the same conditions in Python.
 
 
 def is_at(job: Job, state: State) -> bool:
@@ -543,8 +543,8 @@ def wants_a_notification(job: Job, now: datetime) -> bool:
     )
 
 
-def goes_on(job: Job) -> bool:
-    """Say whether its wave may be paused meanwhile: nobody's writers wait for an archive."""
+def continues(job: Job) -> bool:
+    """Return whether the job continues in a paused wave; only an archive waits, without blocked writers."""
     return in_turn(job) or job.desired_state is not State.HIVE_DROPPED
 
 
@@ -553,7 +553,7 @@ def wants_migrating(job: Job, now: datetime) -> bool:
     begins = job.migration_begins
     return not job.migration_paused and (
         (announced and begins is not None and begins <= now and in_turn(job))
-        or (job.in_process and job.pair in FORWARD and goes_on(job))
+        or (job.in_process and job.pair in FORWARD and continues(job))
     )
 
 
@@ -603,15 +603,15 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "to_close": (selections.to_close, wants_closing),
     "everything": (lambda now: everything(), lambda job, now: True),
     "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
-    "behind": (lambda now: selections.numbered_after([2, 5, 1]), lambda job, now: job.task_id > 5),
-    "behind, of three": (
+    "numbered after": (lambda now: selections.numbered_after([2, 5, 1]), lambda job, now: job.task_id > 5),
+    "numbered after, of three": (
         lambda now: selections.numbered_after([4, 7, 5], (1, 3)),
         lambda job, now: job.task_id > (7 if job.task_id % 3 == 1 else 5),
     ),
     "named": (lambda now: named([name("t3"), name("t4")]), lambda job, now: job.tbl_name in ("t3", "t4")),
 }
 
-# Every pair that means something, and some that don't.
+# Every valid pair of states, and some invalid ones.
 PAIRS = sorted({*FORWARD, *BACK, *((state, state) for state in State), (State.READY, State.HIVE_DROPPED)})
 GAPS = (0, 1, 14, 365)
 
@@ -623,7 +623,7 @@ def notification_times(gap: int) -> list[datetime | None]:
 
 
 def some_job(number: int, chance: random.Random) -> Job:
-    # Of what is completed, few are neither too early nor too late for any of its selections.
+    # Few completed jobs have times that meet their selections.
     state, desired = chance.choice([*PAIRS, *[(State.HIVE_DROPPED, State.HIVE_DROPPED)] * 5])
     first, second = chance.choice(GAPS), chance.choice(GAPS)
     return Job(
@@ -651,7 +651,7 @@ def some_job(number: int, chance: random.Random) -> Job:
 
 
 def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
-    """Compare what each selection finds with what Python says of the very jobs."""
+    """Compare the jobs of each selection with the condition in Python."""
     if not queue.store.waves():
         for status in WaveStatus:
             queue.store.save_wave(Wave(status.value, status))
@@ -662,7 +662,7 @@ def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
 
 
 def test_gaps_end_at_the_exact_time(queue: Queue) -> None:
-    """Every gap, one microsecond before its end, at it and after it, in both of its uses."""
+    """Both gaps, one microsecond before their end, at it and after it."""
     waiting = replace(some_job(0, random.Random(1)), migration_paused=False)
     announced = replace(
         waiting,
@@ -684,7 +684,7 @@ def test_gaps_end_at_the_exact_time(queue: Queue) -> None:
         jobs.append(replace(announced, initial_gap_days=gap, comm_level1_date=at))
         jobs.append(replace(probation, probation_gap_days=gap, comm_level2_date=at))
     jobs = [replace(job, task_id=number, tbl_name=f"t{number}") for number, job in enumerate(jobs, 1)]
-    # Four gaps, and of six times three are due.
+    # Four gaps; three of the six times are due.
     assert sum(wants_migrating(job, NOW) for job in jobs) == 12
     assert sum(wants_preprocessing(job, NOW) for job in jobs) == 12
     check_selections(queue, jobs)
@@ -712,7 +712,7 @@ def test_wave_is_stored_and_changed_by_its_reader(queue: Queue) -> None:
     assert list(store.waves()) == [second, first]
     third = store.save_wave(replace(first, status=WaveStatus.RUNNING, started_at=NOW, tables_at_once=2))
     assert wave_of(queue.reopen(), "w-1") == third
-    # Who read an older one changes nothing, and nobody makes another of its name.
+    # A write of an older revision is refused, and so is a second wave with the name.
     for other in (replace(first, stop_percent=99), Wave("w-1", stop_percent=99), Wave("w-3", revision=4)):
         with conditions.raises("WAVE_CHANGED", wave=other.name):
             store.save_wave(other)
@@ -738,7 +738,7 @@ def test_assign_puts_unstarted_jobs_into_a_wave(queue: Queue) -> None:
     for old, job in zip(before, after, strict=True):
         changed = {"wave": "w1", "revision": 1, "claimed_by": None, "lease_until": None}
         assert job == (replace(old, **changed, last_updated_time=NOW) if job.wave else old)  # type: ignore[arg-type]
-    # Those that are there already stay as they are.
+    # Existing jobs stay as they are.
     assert queue.store.assign(numbers(before), "w1", NOW) == 0
     assert queue.store.assign([new.task_id], "w2", NOW) == 1
     assert queue.store.assign(numbers(before), None, NOW) == 3

@@ -1,4 +1,4 @@
-"""Which access a catalog gets, and the file that says who uses which table."""
+"""The access to each catalog, and the CSV file with the users of tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_catalog_of_the_workspace_is_opened_as_unity_catalog(
     assert kind_of(catalog) is kind
 
 
-def test_catalog_without_permission_is_opened_as_unity_catalog(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_catalog_is_opened_as_unity_catalog(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.closed.add("main")
     assert kind_of("main") is UnityAccess
@@ -101,7 +103,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     for pair in ((ORDERS, plain[1]), (plain[1], ORDERS)):
         access.carry(*pair)
     assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
-    # Whoever reaches the files of a metastore's table sees all of it.
+    # A process with access to the files of a metastore's table reads all of it.
     logged_in.tables[str(ORDERS)]["row_filter"] = {"function_name": "main.shop.f", "input_column_names": []}
     with conditions.raises("TARGET_CATALOG_WITHOUT_PROTECTION", hiding=["a row filter"], target=plain[1]):
         access.carry(ORDERS, plain[1])

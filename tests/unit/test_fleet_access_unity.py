@@ -1,4 +1,4 @@
-"""Who owns, reads and writes a table of Unity Catalog, through the real client against a small workspace."""
+"""Owners, readers and writers of Unity Catalog tables, with the real client and a fake workspace."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def access(
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """The crash of the process."""
 
 
 @contextmanager
 def dying(unity: UnityAccess, after: int, *, answered: bool) -> Iterator[None]:
-    """Die at the n-th request from here: before it's sent, or when its answer is there."""
+    """Crash at the n-th request: before it is sent, or after its response."""
     api: Any = unity._client.api_client
     real, left = api.do, [after]
 
@@ -170,7 +170,7 @@ def test_deleted_principal_does_not_stop_the_restoration(logged_in: FakeWorkspac
 
 
 def block(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
-    """Block as the step does: what is found is noted first, and all that was ever noted is taken."""
+    """Block writes as the step does: record the privileges first, and revoke all recorded ones."""
     if taken := unity.rights_to_write(TABLE):
         noted.append(taken)
     for rights in noted:
@@ -182,7 +182,7 @@ def unblock(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
         unity.give_back(TABLE, rights)
 
 
-def nobody_writes_and_all_read(before: dict[str, set[str]], blocked: dict[str, set[str]]) -> None:
+def assert_reads_without_writes(before: dict[str, set[str]], blocked: dict[str, set[str]]) -> None:
     assert not any(privileges & grants.WRITING for privileges in blocked.values())
     for who, privileges in before.items():
         reading = bool(privileges & {"SELECT", "ALL_PRIVILEGES"})
@@ -215,7 +215,7 @@ def test_revocation_continues_after_a_crash_at_any_request(
                 crashes[work] += 1
                 work(unity, noted)
             if work is block:
-                nobody_writes_and_all_read(before, logged_in.granted(NAME))
+                assert_reads_without_writes(before, logged_in.granted(NAME))
                 unblock(unity, noted)
             assert logged_in.granted(NAME) == before
     assert min(crashes.values()) > 3
@@ -255,7 +255,7 @@ def test_crash_between_two_requests_loses_no_grant(
                 continue
         work(unity, noted)
         if work is block:
-            nobody_writes_and_all_read(before, logged_in.granted(NAME))
+            assert_reads_without_writes(before, logged_in.granted(NAME))
     assert logged_in.granted(NAME) == before
 
 
@@ -378,7 +378,7 @@ def test_view_gets_grants_of_readers_and_keeps_other_grants(logged_in: FakeWorks
     logged_in.put_table(NAME, "boss@corp.com", bi={"SELECT"}, etl={"MODIFY", "SELECT"}, loader={"MODIFY"})
     logged_in.put_table(str(COPY), ME, team={"SELECT"}, bi={"APPLY_TAG"})
     logged_in.tables[str(COPY)]["table_type"] = "VIEW"
-    # A view shows what the table's filter lets through, and can have none itself.
+    # A view shows the rows that the table's filter permits, and can't have a filter.
     logged_in.tables[NAME]["row_filter"] = {
         "function_name": "main.shop.mine",
         "input_column_names": ["region"],
@@ -393,7 +393,7 @@ def test_view_gets_grants_of_readers_and_keeps_other_grants(logged_in: FakeWorks
 
 
 class Tagged:
-    """A workspace's SQL that knows tags, each by its table, column and name, and takes no others' statements.
+    """The SQL of a workspace, which reads and sets tags and refuses other statements.
 
     Attributes:
         tags: Their values.
@@ -579,7 +579,7 @@ def test_tags_are_set_before_grants(two_tables: FakeWorkspace) -> None:
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_copy_of_tags_continues_after_a_crash_at_any_statement(two_tables: FakeWorkspace, answered: bool) -> None:
+def test_copy_of_tags_continues_after_any_crash(two_tables: FakeWorkspace, answered: bool) -> None:
     crashes, crashed = 0, True
     while crashed:
         two_tables.put_table(str(COPY), ME)
@@ -615,7 +615,7 @@ def test_copy_has_tags_of_the_source_and_its_own(
     unity.carry(TABLE, COPY)
     assert sql.of(NAME) == source
     assert sql.of(str(COPY)) == target | source
-    # And back, as a revert does.
+    # Copied back, as a revert does.
     sql.asked.clear()
     unity.carry(COPY, TABLE)
     assert sql.of(NAME) == sql.of(str(COPY))
@@ -645,7 +645,9 @@ def test_deleted_owner_is_reported(logged_in: FakeWorkspace) -> None:
         ("everybody", ("everybody",)),
     ],
 )
-def test_owners_are_addresses_of_users_and_group_members(logged_in: FakeWorkspace, owner: str | None, addresses: tuple[str, ...]) -> None:
+def test_owners_are_e_mail_addresses(
+    logged_in: FakeWorkspace, owner: str | None, addresses: tuple[str, ...]
+) -> None:
     logged_in.put_table(NAME, owner)
     logged_in.users = {"1": "a@corp.com", "2": "b@corp.com", **{f"e{n}": f"{n}@corp.com" for n in range(51)}}
     logged_in.groups = {
@@ -683,7 +685,7 @@ def test_readers_are_read_from_the_lineage_table(logged_in: FakeWorkspace) -> No
 
 
 class Denied:
-    """A workspace's SQL that may not read system tables."""
+    """The SQL of a workspace without permission on system tables."""
 
     def __init__(self, condition: str = "INSUFFICIENT_PERMISSIONS") -> None:
         self.condition = condition

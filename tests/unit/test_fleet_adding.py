@@ -1,4 +1,4 @@
-"""What somebody means who names tables to migrate, and which of them become jobs."""
+"""The names, patterns and files of `fleet add`, and the jobs that it adds."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_table_with_a_similar_name_is_added(
         ((None, None), (None, None), None),
         (("{catalog}", "{schema}"), (None, None), None),
         (("Spark_Catalog", "Sales"), (None, None), None),
-        # Another name of the metastore.
+        # An alias of the metastore.
         (("hive_metastore", "sales"), (None, None), None),
         (("hive_metastore", "lake"), ("spark_catalog", "lake"), OldName.TABLE),
         ((None, "{schema}_Lake"), ("spark_catalog", "sales_lake"), OldName.TABLE),
@@ -244,7 +244,7 @@ def test_hive_table_that_shares_files_with_a_delta_table_cannot_keep_its_name() 
     )
     with conditions.raises("DELTA_TABLE_KEEPS_OLD_NAME", table=asked.name):
         with_target(asked, "ice")
-    # A rewritten table has files of its own.
+    # A rewritten table has separate files.
     assert with_target(replace(asked, rewrite=True), "ice").old_name is OldName.TABLE
     assert with_target(replace(asked, target_schema=None), "ice").old_name is None
 
@@ -277,7 +277,7 @@ def test_file_permits_rewrites(tmp_path: Path) -> None:
 
 
 def test_byte_order_mark_of_a_pipe_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PowerShell writes one into a pipe too."""
+    """PowerShell writes a byte order mark into a pipe."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa.b\r\nc.d\r\n")))
     read = read_table_list(Path("-"), TEMPLATE, "hive")
     assert [request.tables for request in read] == [name("hive.a.b"), name("hive.c.d")]
@@ -315,7 +315,7 @@ def test_contradictory_lines_of_a_table_are_reported(tmp_path: Path) -> None:
 
 
 def test_padded_names_of_a_query_are_stripped() -> None:
-    # As a column of the type CHAR gives them; MariaDB takes both for one name.
+    # A CHAR column pads names; MariaDB treats both as equal.
     frame = SimpleNamespace(columns=["a", "b", "c"], collect=lambda: [("Hive ", "sales  ", "orders  ")])
     spark: Any = SimpleNamespace(sql=lambda query: frame)
     assert query_tables(spark, "SELECT …") == [name("hive.sales.orders")]

@@ -1,4 +1,4 @@
-"""``tableferry fleet`` as it is typed: the queue is filled, looked into and changed, without a JVM."""
+"""``tableferry fleet`` commands that fill, list and change the queue, without a JVM."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def jobs() -> list[Job]:
 
 
 def change(name: str, **columns: Any) -> None:
-    """Let a job be as a mode leaves it."""
+    """Store a job in a state that a mode leaves."""
     store = open_store(STORE)
     (job,) = (job for job in store.jobs(everything()) if job.tbl_name == name)
     if "record" in columns:
@@ -71,7 +71,7 @@ def change(name: str, **columns: Any) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a queue of three tables, made as people make it."""
+    """A folder with a queue of three tables, created by commands."""
     folder = tmp_path_factory.mktemp("fleet")
     settings = f"store: {STORE}\nenvironments:\n  other: {{store: 'sqlite:///o.db'}}\n"
     (folder / "fleet.yml").write_text(settings)
@@ -86,10 +86,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def queue(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A queue with three tables, in the folder that the command is typed in."""
+    """A queue with three tables in the working directory."""
     shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    # Nothing here may need a session.
+    # No command here needs a session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     return tmp_path
 
@@ -197,8 +197,8 @@ def test_readers_are_listed_with_the_server_reply_and_dropped(queue: Path) -> No
     assert left == {"orders": ("eve",), "lines": (), "clicks": ()}
     assert data("readers", "list", "--refused") == []
     assert "No reader matches." in call("readers", "list", "logs.*").stdout
-    nobody = call("readers", "drop", "bob@tea.example", status=1).stderr
-    assert "[READER_OF_NO_TABLE] bob@tea.example " in nobody
+    unknown = call("readers", "drop", "bob@tea.example", status=1).stderr
+    assert "[READER_OF_NO_TABLE] bob@tea.example " in unknown
 
 
 def test_reader_is_found_by_name_and_by_address(queue: Path) -> None:
@@ -276,7 +276,7 @@ def test_tables_are_added_with_their_wave(queue: Path) -> None:
     assert len(jobs()) == 3
     call("wave", "add", "w1")
     call("add", "hr.people", "sales.orders", "--wave", "w1")
-    # What had a job keeps its wave.
+    # A table with a job keeps its wave.
     assert {job.tbl_name: job.wave for job in jobs()} == {
         "orders": None, "lines": None, "clicks": None, "people": "w1",
     }  # fmt: skip
@@ -290,7 +290,7 @@ def test_file_sets_the_wave_of_each_table(queue: Path) -> None:
     assert len(jobs()) == 3
     call("wave", "add", "w2")
     call("add", "--file", "tables.csv", "--wave", "w2")
-    # What the file says goes before what the command says of all.
+    # The file overrides the option of the command.
     assert {job.tbl_name: job.wave for job in jobs()[3:]} == {"people": "w1", "leave": "w2", "payroll": "w2"}
 
 
@@ -300,15 +300,15 @@ def test_started_tables_stay_in_their_wave(queue: Path) -> None:
     assert "1 table added to it." in shown
     left = "Not added, because they have started or a worker has them: spark_catalog.sales.orders\n"
     assert left in shown
-    # Those that are there already are no error.
+    # Existing jobs are no error.
     call("wave", "add", "w1", "sales.lines")
 
 
 def test_wave_with_started_tables_has_no_preflight(queue: Path) -> None:
     call("wave", "add", "w1", "sales.orders")
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
-    said = call("preflight", "--wave", "w1", status=1).stderr
-    assert "[NO_TABLE_OF_WAVE_WAITS] No table of the wave w1 " in said
+    error = call("preflight", "--wave", "w1", status=1).stderr
+    assert "[NO_TABLE_OF_WAVE_WAITS] No table of the wave w1 " in error
     assert "[WAVE_NOT_FOUND] The wave 'w2' " in call("preflight", "--wave", "w2", status=1).stderr
     for which in (["--wave", "w2"], []):
         ignored = call("preflight", "--target-format", "delta", *which, status=1).stderr
@@ -581,9 +581,7 @@ def test_status_is_printed_and_written(queue: Path) -> None:
     assert "leave out --html" in call("status", "--watch", "--html", "x", status=2).stderr
 
 
-def test_queue_is_set_by_flag_section_and_variable(
-    queue: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queue_is_set_by_flag_section_and_variable(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("init", "--env", "other").stdout.startswith("The queue is ready: sqlite:///o.db")
     assert data("list", "--env", "other") == []
     assert len(data("list", "--env", "other", "--store", STORE)) == 3
@@ -618,9 +616,7 @@ def test_queue_is_set_by_flag_section_and_variable(
         ),
     ],
 )
-def test_invalid_command_is_reported_with_a_remedy(
-    queue: Path, arguments: list[str], message: str
-) -> None:
+def test_invalid_command_is_reported_with_a_remedy(queue: Path, arguments: list[str], message: str) -> None:
     assert message in call(*arguments, status=1).stderr
 
 
@@ -669,7 +665,7 @@ def commands_of_jobs() -> list[list[str]]:
 @pytest.mark.parametrize("arguments", commands_of_jobs(), ids=lambda arguments: arguments[1])
 def test_commands_of_the_bundle_jobs_are_parsed(tmp_path: Path, arguments: list[str]) -> None:
     assert not [word for word in arguments if "{" in word]
-    # It comes as far as the queue, which is none.
+    # The command fails at the missing queue.
     output = call(*arguments[1:], status=1).stderr
     assert "[QUEUE_ADDRESS_INVALID] 'orders' " in output
 
@@ -685,12 +681,12 @@ def test_password_in_the_address_is_not_shown() -> None:
 def test_user_without_a_name_pauses_a_job(
     queue: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """As a container does that runs under any number."""
+    """A container can run under any user number."""
 
-    def nobody() -> str:
+    def without_name() -> str:
         raise error
 
-    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("getpass.getuser", without_name)
     call("pause", "sales.orders")
     (event,) = data("show", "sales.orders")["events"]
     assert event["worker"] == f"uid {os.getuid()}"

@@ -1,4 +1,4 @@
-"""What comes next to a job, what a pause asks of people, and how a job goes on."""
+"""The next action of a job, the remedy of a pause, and how a job is resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.fleet.jobs.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.jobs.next_action import NextAction, next_action
-from tableferry.fleet.jobs.pauses import left_as, reason, remedy, remedy_of, resumed
+from tableferry.fleet.jobs.pauses import describe_tables, reason, remedy, remedy_of, resumed
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 
@@ -160,17 +160,17 @@ def test_resumed_reverted_job_starts_from_the_beginning() -> None:
 
 
 def test_condition_of_the_tables_of_a_paused_job_is_reported() -> None:
-    assert left_as(job(**READY)) == ""
-    assert left_as(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
-    assert "orders_hive isn't kept in step" in left_as(job(**RESTING))
-    # By then it has its own name again.
-    assert left_as(job(**{**RESTING, "desired_state": S.ICEBERG_DROPPED})) == ""
+    assert describe_tables(job(**READY)) == ""
+    assert describe_tables(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
+    assert "orders_hive isn't kept in step" in describe_tables(job(**RESTING))
+    # At this time it has its old name again.
+    assert describe_tables(job(**{**RESTING, "desired_state": S.ICEBERG_DROPPED})) == ""
 
 
 @pytest.mark.parametrize(
     ("state", "desired", "where"),
     [
-        # A worker died behind the block, before its state was saved.
+        # A worker died after the block, before the state was saved.
         (S.READY, S.WRITES_BLOCKED, "sales"),
         (S.WRITES_UNBLOCKED, S.WRITES_BLOCKED, "lake"),
         (S.HIVE_DROPPED, S.WRITES_BLOCKED, "lake"),
@@ -178,21 +178,19 @@ def test_condition_of_the_tables_of_a_paused_job_is_reported() -> None:
         (S.WRITES_BLOCKED, S.SYNC_HIVE, "lake"),
     ],
 )
-def test_blocked_writes_are_reported_in_every_state(
-    state: State, desired: State, where: str
-) -> None:
+def test_blocked_writes_are_reported_in_every_state(state: State, desired: State, where: str) -> None:
     moving = job(state=state, desired_state=desired, in_process=True, target_schema="lake")
     blocked = f"writes to spark_catalog.{where}.orders stay blocked"
-    assert left_as(moving.with_record(rights=[{"grants": {}}])) == blocked
-    assert ("stay blocked" in left_as(moving)) is (state is S.WRITES_BLOCKED)
+    assert describe_tables(moving.with_record(rights=[{"grants": {}}])) == blocked
+    assert ("stay blocked" in describe_tables(moving)) is (state is S.WRITES_BLOCKED)
 
 
 @pytest.mark.parametrize(
     ("why", "record"),
     [
-        # The writers are let in by a revert alone, which doesn't take a job that nobody has looked at.
+        # Only a revert unblocks writes, and it refuses a job without a preflight.
         (PauseReason.IS_CSV_TEXT, {"rights": [{"grants": {}}]}),
-        # Its copy would be found to have a name that is taken.
+        # The preflight would find that the name of its copy is taken.
         (PauseReason.ROWS_DIFFER, {}),
     ],
 )
@@ -201,8 +199,8 @@ def test_started_job_is_not_resumed_with_a_rewrite(why: PauseReason, record: dic
     revert = "tableferry fleet revert spark_catalog.sales.orders"
     with conditions.raises("JOB_BEGUN_WITHOUT_REWRITE", command=revert):
         resumed(job(**begun, record=record).paused(why), rewrite=True)
-    anew = resumed(job(**begun, begun_at=NOW).paused(PauseReason.IS_CSV_TEXT), rewrite=True)
-    assert (anew.state, anew.begun_at) == (S.UNDEFINED, None)
+    restarted = resumed(job(**begun, begun_at=NOW).paused(PauseReason.IS_CSV_TEXT), rewrite=True)
+    assert (restarted.state, restarted.begun_at) == (S.UNDEFINED, None)
 
 
 def test_paused_job_reports_blocked_writes() -> None:

@@ -1,4 +1,4 @@
-"""Each transition is planned from the names that are there, so that any crash is repaired by the next run."""
+"""Each transition is planned from the existing names, so the next run continues after any crash."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ORDERS = "spark_catalog.sales.orders"
 FORMATS = st.sampled_from(TargetFormat)
 FOLDER = "file:/w/orders_iceberg"
 PLACES = st.sampled_from([None, *OldName])
-"""What becomes of the old name, if the new table is in another schema."""
+"""The meaning of the old name, if the new table is in another schema."""
 
 
 def job(
@@ -78,7 +78,7 @@ def job(
 
 
 def done(step: Step, names: dict[TableName, Kind]) -> None:
-    """Do what a step does to names."""
+    """Apply a step to names."""
     match step:
         case Rename(table, to):
             assert to not in names, f"{to} would be overwritten"
@@ -110,7 +110,7 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
 
 
 def performed(job: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
-    """Run a job to its end, dying after so many steps of each run; the next run sees only the names."""
+    """Run a job to its end, with a crash after n steps of each run; the next run sees only the names."""
     left = iter(crashes)
     while (transition := next_transition(job)) is not None:
         budget = next(left, None)
@@ -149,7 +149,7 @@ CRASHES = st.lists(st.integers(0, 6), max_size=12)
 
 
 def at_rest(names: Names, kind: Kind, hive: TableName) -> dict[TableName, Kind]:
-    """Return the tables that there are between two transitions that rest."""
+    """Return the tables of a resting job."""
     view = {names.main: Kind.VIEW} if names.elsewhere and names.hive != names.main else {}
     return {**view, names.target: kind, hive: Kind.HIVE}
 
@@ -196,7 +196,7 @@ def test_every_state_is_reverted_after_any_crash(
             done(step, tables)
         reverting = replace(reverting, state=reverting.desired_state, desired_state=transition.then)
         pairs.append(reverting.pair)
-    # The job may be given up in the middle of a transition: it did some of its steps, and not its state.
+    # The job may be reverted during a transition, after some of its steps and before its state was saved.
     for step in plan(reverting, tables)[:halfway]:
         done(step, tables)
     reverting = performed(replace(reverting, desired_state=REVERT_TO[reverting.state]), tables, crashes)
@@ -214,12 +214,12 @@ def test_rows_are_compared_before_each_switch_and_the_archive() -> None:
     archive = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), both)
     assert archive[-2] == Rename(names.hive, names.archived)
     assert VerifyShadow(names.main, names.hive) in archive
-    # A table without probation was never kept in step, and its archive is as of the switch.
+    # Without probation the Hive copy gets no changes, so the archive has the rows of the switch.
     late = CheckLate(names.main, names.hive, TargetFormat.ICEBERG)
     assert archive[0] == late
     without = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both)
     assert without == (late, *archive[-2:])
-    # What came between a look and the rename, also if a worker died right after it.
+    # Writes between the check and the rename, also after a worker died there.
     last_look = CheckLate(names.main, names.archived, TargetFormat.ICEBERG, decide=False)
     assert archive[-1] == last_look
     renamed = {names.main: Kind.ICEBERG, names.archived: Kind.HIVE}
@@ -311,7 +311,7 @@ def test_revert_after_the_switch_keeps_rows_written_to_the_copy() -> None:
         Shadow(names.main, names.hive, reverting.target_format),
         VerifyShadow(names.main, names.hive),
     )
-    # What people changed of the rights, and what was written while the first name was being swapped.
+    # Changes of privileges, and rows that were written during the first rename.
     assert steps[2:] == (
         CopyAccess(names.main, names.hive),
         CheckLate(names.main, names.hive, reverting.target_format),
@@ -334,7 +334,7 @@ def test_revert_keeps_a_foreign_table_with_the_new_name(
     if copied:
         tables[names.copy] = target_kind(reverting)
     steps = plan(reverting, tables)
-    # Where a copy is, somebody may have written to it.
+    # A process may have written to an existing copy.
     own = (ShadowWritten(names.copy, names.main, form),) if copied and state is State.ICEBERG_READY else ()
     assert steps == own
 
@@ -355,7 +355,7 @@ def test_foreign_table_is_never_used_as_the_new_table(
 ) -> None:
     moving = job(*pair, old_name=old_name)
     names = Names.of(moving)
-    # In place, a switch that was interrupted looks for the copy first.
+    # In place, an interrupted switch first requires the copy.
     refusal = re.compile("a table of another process|doesn't exist")
     with conditions.raises("MIGRATION_TABLE_MOVED", actual=refusal):
         plan(moving, at_rest(names, Kind.OTHER, names.hive))
@@ -395,7 +395,7 @@ def test_suspended_runs_are_checked_before_the_copy_is_dropped() -> None:
     look, managed = CheckSuspended(names.main), MakeManaged(names.main)
     drop = DropCopy(names.copy, names.main, reverted.target_format)
     assert plan(reverted, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG}) == (look, drop, managed)
-    # What a worker leaves that died between the copy's last rename and its drop.
+    # The state after a worker died between the copy's last rename and its drop.
     assert plan(reverted, {names.main: Kind.HIVE, names.dropped: Kind.ICEBERG}) == (look, drop, managed)
     assert plan(reverted, {names.main: Kind.HIVE}) == (look, managed)
 
@@ -427,7 +427,7 @@ def test_rewritten_copy_is_compared_before_the_switch_and_removed_by_a_revert() 
         DropCopy(names.copy, names.main, form),
         RemoveRewritten(names.copy, names.main, FOLDER),
     )
-    # Of a worker that died before it had removed them.
+    # The names after a worker died before the removal.
     assert plan(reverted, {names.main: Kind.HIVE})[1] == RemoveRewritten(names.copy, names.main, FOLDER)
 
 

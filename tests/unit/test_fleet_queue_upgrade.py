@@ -120,7 +120,7 @@ def test_archive_of_an_older_queue_continues(store: SqlStore) -> None:
     [back] = store.unarchive([before.task_id], NOW)
     expected = replace(before, archived_at=None, revision=before.revision + 1, last_updated_time=NOW)
     assert list(store.jobs(numbered([before.task_id]))) == [back] == [expected]
-    # The jobs that were finished, and the one that came back.
+    # The finished jobs, and the one that returned from the archive.
     assert store.archive(finished(), NOW) == 3
     assert len(store.archived(everything())) == 5
     assert store.add([NewJob(replace(before.name, parts=("spark_catalog", "sales", "new")))], NOW) == 1

@@ -1,4 +1,4 @@
-"""Rights to write are given back where they mean something, and where who gets them may write."""
+"""Revoked write privileges are restored only on tables that they apply to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tableferry.fleet.access.revoked_privileges import TABLE
 from tableferry.fleet.access.unity_catalog import UnityAccess
 from tableferry.fleet.jobs.job import OldName
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.pauses import left_as
+from tableferry.fleet.jobs.pauses import describe_tables
 from tableferry.fleet.jobs.steps import BlockWrites, MakeView, UnblockWrites
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.queue.changes import ClaimLost
@@ -50,7 +50,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 class Slow(UnityAccess):
-    """Unity Catalog as a worker sees it that may sleep before it takes rights."""
+    """Unity Catalog with a delay before a revocation."""
 
     sleep: Callable[[], None] = staticmethod(lambda: None)
 
@@ -65,7 +65,7 @@ def no_rows(query: str) -> Sequence[Sequence[Any]]:
 
 
 def access(*unity: str) -> AccessByCatalog:
-    """The access of a session in which these catalogs are Unity Catalog's."""
+    """The access of a session in which these catalogs are in Unity Catalog."""
 
     def open_one(catalog: str) -> Access:
         nothing: Any = None
@@ -75,7 +75,7 @@ def access(*unity: str) -> AccessByCatalog:
 
 
 def moving(store: Store, source: str, target_catalog: str, *unity: str) -> JobRun:
-    """Let a worker have the job of a table that moves to another catalog."""
+    """Claim the job of a table that moves to another catalog."""
     name = TableName((source, "shop", "orders"))
     new = NewJob(name, target_catalog=target_catalog, target_schema="lake", old_name=OldName.VIEW)
     store.add([new], NOW)
@@ -89,7 +89,7 @@ def claimed(store: Store, clock: FixedClock, *unity: str) -> JobRun:
 
 
 def noted_as_before(run: JobRun) -> None:
-    """Let the job's notes be those of an earlier version, which didn't say from which table."""
+    """Replace the job's records by those of an earlier version, which don't name the table."""
     rights = run.job.record.rights
     old = tuple({key: value for key, value in note.items() if key != TABLE} for note in rights)
     run.job = run.job.with_record(rights=old)
@@ -104,14 +104,14 @@ def test_revert_to_a_metastore_ignores_privileges_of_the_new_table(
     logged_in.put_table(str(names.target), **WRITERS)
     run.perform(BlockWrites(names.target))
     assert logged_in.granted(str(names.target)) == READERS
-    # As it is by then: the copy that is dropped next.
+    # The copy at that time, which is dropped next.
     logged_in.rename_table(str(names.target), str(names.copy))
     if old_notes:
         noted_as_before(run)
     with caplog.at_level("INFO"):
         run.perform(UnblockWrites(names.main))
     assert (run.job.record.rights, run.job.record.withheld_rights) == ((), ())
-    # Who could write to it now would lose what is written.
+    # Rows that a principal wrote to it now would be lost.
     assert logged_in.granted(str(names.copy)) == READERS
     assert any(f"aren't given back on {names.main}" in message for message in caplog.messages)
 
@@ -133,9 +133,9 @@ def test_revert_restores_privileges_of_the_hive_table_from_a_catalog_without_pri
         assert not run.job.record.rights
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert any(f"aren't given back on {names.target}" in message for message in warnings)
-    # Whoever wrote to it now would write past the new table.
+    # Rows that a principal wrote to it now would be missing in the new table.
     assert logged_in.granted(str(names.hive)) == READERS
-    assert "stay blocked" not in left_as(run.job)
+    assert "stay blocked" not in describe_tables(run.job)
 
     run.perform(BlockWrites(names.target))
     logged_in.rename_table(str(names.hive), str(names.main))
@@ -199,9 +199,7 @@ def test_session_without_unity_catalog_is_refused(
     assert run.job.record.rights
 
 
-def test_privileges_are_revoked_again_only_on_their_table(
-    store: Store, logged_in: FakeWorkspace
-) -> None:
+def test_privileges_are_revoked_again_only_on_their_table(store: Store, logged_in: FakeWorkspace) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
     names = Names.of(run.job)
     logged_in.put_table(str(names.target), **WRITERS)
@@ -221,7 +219,7 @@ def test_delayed_worker_keeps_privileges_that_only_a_revert_restores(
     names = Names.of(slow.job)
     logged_in.put_table(str(names.main), **WRITERS)
 
-    def go_on() -> None:
+    def resume() -> None:
         quick = claimed(store, FixedClock(NOW + 2 * LEASE), "uc")
         quick.perform(BlockWrites(names.main))
         quick.perform(UnblockWrites(names.target))
@@ -229,7 +227,7 @@ def test_delayed_worker_keeps_privileges_that_only_a_revert_restores(
             quick.perform(UnblockWrites(names.main))
         quick.release(quick.job)
 
-    Slow.sleep = staticmethod(go_on)
+    Slow.sleep = staticmethod(resume)
     with pytest.raises(ClaimLost):
         slow.perform(BlockWrites(names.main))
     assert logged_in.granted(str(names.main)) == (WRITERS if reverted else READERS)

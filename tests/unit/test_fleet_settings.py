@@ -1,4 +1,4 @@
-"""A fleet's settings: what wins, and what is said of what is wrong."""
+"""A fleet's settings: their precedence, and the messages for invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers whose own clocks are wrong agree on the time of the storage that has their queue."""
+"""Workers with wrong clocks agree on the time of the queue's storage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEASE = timedelta(minutes=15)
 
 @dataclass
 class Clocks:
-    """The storage's time, and what each measurement of it takes."""
+    """The storage's time, and the duration of each measurement."""
 
     seconds: float = 0.0
     slow: float = 2.0
@@ -44,7 +44,7 @@ class Clocks:
         return dated
 
     def clock(self, *, ahead: float = 0.0, slept: float = 0.0) -> StorageClock:
-        """Give a worker's clock, whose machine's own is ahead, and counts no seconds of its sleep."""
+        """Return the clock of a worker whose machine is ahead and doesn't count seconds of sleep."""
         return StorageClock(self.measure, lambda: self.seconds - slept, lambda: self.seconds + ahead)
 
 
@@ -62,7 +62,7 @@ def test_time_is_that_of_the_storage_for_any_machine_clock(
     for seconds in waits:
         clocks.seconds += seconds
         now = clock()
-        # Of two sums of parts of a microsecond either may be rounded up.
+        # Each of the two sums may be rounded up by a microsecond.
         assert timedelta(microseconds=-1) <= clocks.now - now <= timedelta(seconds=slow + 0.001)
         assert now >= last - timedelta(seconds=slow + 0.001)
         last = now
@@ -124,7 +124,7 @@ class Answers:
 
 
 class Session:
-    """A session whose user may not change a queue's clock, or hasn't got one."""
+    """A session without the clock table, or without permission to change it."""
 
     def sql(self, text: str) -> Answers:
         if text.startswith("ALTER"):
@@ -135,7 +135,9 @@ class Session:
         return Answers({"timestamp": START})
 
 
-def test_queue_without_a_clock_table_warns_and_uses_the_cluster_clock(caplog: pytest.LogCaptureFixture) -> None:
+def test_queue_without_a_clock_table_uses_the_cluster_clock(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     session: Any = Session()
     store = DeltaStore(session, "spark_catalog.fleet")
     assert START <= store.now() < START + timedelta(minutes=1)

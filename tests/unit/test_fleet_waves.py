@@ -1,4 +1,4 @@
-"""Waves: their hours and limits, and that tables begin within them alone, whoever works."""
+"""Waves: hours and limits, and the start of tables within them by any worker."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from tableferry.spark import session
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
-NOBODY: Any = None
+UNUSED: Any = None
 RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
 
 
-# What a wave lets begin.
+# The start of a wave's tables.
 
 
 @pytest.mark.parametrize(
@@ -126,22 +126,20 @@ def test_each_minute_is_in_the_hours_or_in_their_complement(begin: Any, end: Any
     ],
 )
 def test_blocked_start_of_a_wave_has_a_reason(wave: Wave, why: str) -> None:
-    said = start_blocker(wave, NOW)
-    assert why in said
-    assert bool(said) is bool(why)
+    reason = start_blocker(wave, NOW)
+    assert why in reason
+    assert bool(reason) is bool(why)
 
 
 @pytest.mark.parametrize(
     ("percent", "tables", "failed", "pauses"),
     [(10, 100, 10, False), (10, 100, 11, True), (10, 3, 1, True), (0, 1000, 1, True), (100, 1, 1, False)],
 )
-def test_wave_is_paused_above_its_failure_limit(
-    percent: int, tables: int, failed: int, pauses: bool
-) -> None:
-    said = stop_reason(replace(RUNNING, stop_percent=percent), WaveLoad(tables, failed))
-    assert bool(said) is pauses
+def test_wave_is_paused_above_its_failure_limit(percent: int, tables: int, failed: int, pauses: bool) -> None:
+    reason = stop_reason(replace(RUNNING, stop_percent=percent), WaveLoad(tables, failed))
+    assert bool(reason) is pauses
     if pauses:
-        assert said.startswith(f"{failed:,} of {tables:,} table")
+        assert reason.startswith(f"{failed:,} of {tables:,} table")
 
 
 def test_free_slots_are_the_limit_minus_claimed_tables() -> None:
@@ -154,11 +152,11 @@ def test_free_slots_are_the_limit_minus_claimed_tables() -> None:
     ]
 
 
-# In a queue.
+# Waves in a queue.
 
 
 class Waves:
-    """A queue whose announced tables are due; moving one takes its job to probation."""
+    """A queue with due, announced tables; a migration takes a job to probation."""
 
     def __init__(self, folder: Path) -> None:
         self.store, self.url = opened(folder), f"sqlite:///{folder}/fleet.db"
@@ -167,7 +165,7 @@ class Waves:
         self.works: dict[str, Callable[[JobRun], object]] = {}
 
     def add(self, *tables: str, wave: str | None = "w1", size: int = 1) -> None:
-        """Add tables that have been announced."""
+        """Add announced tables."""
         names = [TableName(("spark_catalog", "sales", table)) for table in tables]
         self.store.add([NewJob(name, initial_gap_days=1, wave=wave) for name in names], NOW)
         claimed = self.store.claim(named(names), "w", now=NOW, lease=LEASE, limit=len(names))
@@ -179,7 +177,7 @@ class Waves:
             self.store.save(ready, NOW, release=True)
 
     def begin(self, *tables: str, **values: Any) -> None:
-        """Leave tables as a worker does that began with them, and died."""
+        """Leave started tables, as a worker that died."""
         chosen = named([TableName(("spark_catalog", "sales", table)) for table in tables])
         for job in self.store.claim(chosen, "dead", now=NOW, lease=LEASE, limit=len(tables)):
             self.store.save(replace(job, in_process=True, to_be_processed=False, **values), NOW, release=True)
@@ -200,13 +198,13 @@ class Waves:
     def worker(self, name: str = "w", store: Store | None = None, **how: Any) -> Worker:
         settings = FleetSettings(tables_at_once=1)
         return Worker(
-            store or self.store, lambda: Warehouse(NOBODY, NOBODY), settings, name, self.clock, **how
+            store or self.store, lambda: Warehouse(UNUSED, UNUSED), settings, name, self.clock, **how
         )
 
     def run(
         self, work: Callable[[JobRun], object] = lambda run: None, worker: Worker | None = None
     ) -> ModeReport:
-        """Migrate as the mode does, but for what is done to the tables."""
+        """Migrate as the mode does, without changes of tables."""
         worker = worker or self.worker()
         gate = Gate(worker.store, worker.clock, worker.dry_run)
 
@@ -217,7 +215,7 @@ class Waves:
         return run_worker(worker, "try", gate.portions, do, lambda job, _: JobReport(job, "planned"))
 
     def advance(self, run: JobRun, transitions: object) -> JobReport:
-        """Move a table, unless its work fails it or pauses it."""
+        """Migrate a table, unless its work fails or pauses it."""
         self.moved.append(run.job.tbl_name)
         if self.works[run.job.claimed_by or ""](run) == "failed":
             run.release(run.job)
@@ -309,7 +307,7 @@ def test_wave_that_is_not_running_archives_no_table(waves: Waves, status: WaveSt
 def test_wave_paused_after_a_claim_archives_no_table(waves: Waves) -> None:
     waves.add("a", "b")
     waves.end_probations()
-    # Its limits are those of tables that start.
+    # Its limits apply only to tables that start.
     waves.wave(hours="00:00-01:00")
     report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
     assert waves.moved == ["a"]
@@ -346,9 +344,7 @@ def test_unknown_time_zone_of_a_machine_blocks_only_its_wave(
     assert "'Europe/Newtown'" in warning
 
 
-def test_wave_is_paused_after_too_many_failures(
-    waves: Waves, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_wave_is_paused_after_too_many_failures(waves: Waves, caplog: pytest.LogCaptureFixture) -> None:
     waves.add(*(f"t{number:02}" for number in range(20)))
     waves.add("free", wave=None)
     waves.wave(stop_percent=10, tables_at_once=1)
@@ -358,12 +354,12 @@ def test_wave_is_paused_after_too_many_failures(
             run.job = run.job.paused(PauseReason.ROWS_DIFFER, "1 of 2")
 
     waves.run(fail)
-    # More than 10 % of 20 are 3.
+    # 3 is more than 10 % of 20.
     assert sorted(waves.moved) == ["free", "t00", "t01", "t02", "t03"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "3 of 20 tables failed, more than 10 %")
     assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. Look at them" in caplog.text
-    # Who starts it anew has looked at them.
+    # A user starts it again after a check of the failures.
     waves.clock.turn(minutes=1)
     waves.change(status=WaveStatus.RUNNING, started_at=waves.clock(), reason="")
     waves.run()
@@ -380,13 +376,13 @@ def test_wave_changed_concurrently_is_read_again_before_its_pause(
         run.job = run.job.paused(PauseReason.STEP_FAILED)
 
     def refuse(wave: Wave) -> Wave:
-        raise Busy("somebody was faster")
+        raise Busy("another process was faster")
 
     with monkeypatch.context() as patch:
         patch.setattr(waves.store, "save_wave", refuse)
         waves.run(fail, waves.worker(batch_size=1))
         waves.run()
-    # Too many have failed, whoever writes that down.
+    # Too many have failed, even if another process records it.
     assert waves.moved == ["a"]
     waves.run()
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
@@ -399,7 +395,7 @@ def test_failures_above_the_limit_are_at_most_the_tables_in_progress(
     waves.add(*(f"t{number}" for number in range(10)))
     waves.wave(stop_percent=10, **limits)
     report = waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.ROWS_DIFFER)))
-    # More than 10 % of 10 are 2.
+    # 2 is more than 10 % of 10.
     assert waves.moved == ["t0", "t1"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "2 of 10 tables failed, more than 10 %")
@@ -425,7 +421,7 @@ def test_failed_table_of_a_limited_wave_is_tried_once_per_run(waves: Waves) -> N
     report = waves.run(lambda run: "failed")
     assert [job.job.tbl_name for job in report.jobs] == ["a", "b", "c"]
     assert {job.claimed_by for job in waves.jobs().values()} == {None}
-    # They have begun: the next run goes on with them.
+    # They have started, so the next run continues with them.
     waves.run()
     assert waves.moved == [*"abc", *"abc"]
 
@@ -456,7 +452,7 @@ def test_limited_wave_waits_only_for_started_tables(
     waves.begin("began")
     waves.run()
     assert waves.moved[:2] == ["began", "a"]
-    # Each time that the run claims more, one of the wave is among them.
+    # Each claim of the run includes one table of the wave.
     assert waves.moved.index("b") < 12
     assert len(waves.moved) == 15
 
@@ -464,7 +460,7 @@ def test_limited_wave_waits_only_for_started_tables(
 def test_limited_wave_does_not_wait_for_probations(waves: Waves) -> None:
     over = [f"t{number:02}" for number in range(20)]
     waves.add(*over, wave=None)
-    # Nobody is kept from writing to them.
+    # Writes to them aren't blocked.
     waves.begin(*over, state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED)
     waves.add("a", "b")
     waves.wave(tables_at_once=1)
@@ -474,9 +470,7 @@ def test_limited_wave_does_not_wait_for_probations(waves: Waves) -> None:
     assert len(waves.moved) == 22
 
 
-def test_long_migration_leaves_other_threads_to_a_wave(
-    waves: Waves, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_migration_leaves_other_threads_to_a_wave(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "beside", lambda spark: object())
     waves.add("long", wave=None)
     waves.begin("long")
@@ -556,7 +550,7 @@ def test_limits_apply_to_each_wave_separately(waves: Waves) -> None:
 
 
 def test_workers_keep_the_concurrency_limit_of_a_wave_together(waves: Waves) -> None:
-    """Three workers, each with its own connection to the queue; what they move is counted as they move it."""
+    """Three workers with separate connections to the queue; the tables in progress are counted."""
     waves.add(*(f"t{number:02}" for number in range(24)))
     waves.wave(tables_at_once=2)
     lock, under_way, most = threading.Lock(), 0, 0
@@ -566,7 +560,7 @@ def test_workers_keep_the_concurrency_limit_of_a_wave_together(waves: Waves) -> 
         with lock:
             under_way += 1
             most = max(most, under_way)
-        # So that others come meanwhile.
+        # Time for the other workers.
         for _ in range(20):
             waves.store.waves()
         with lock:

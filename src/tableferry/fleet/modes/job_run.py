@@ -16,8 +16,8 @@ from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.pauses import kept_out
-from tableferry.fleet.jobs.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
+from tableferry.fleet.jobs.pauses import blocked_writes
+from tableferry.fleet.jobs.plan import Kind, Transitions, after_transition, dry_run_steps, is_switched, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.jobs.transitions import FORWARD, Action, Transition
 from tableferry.fleet.modes.hand_change_stops import (
@@ -27,7 +27,7 @@ from tableferry.fleet.modes.hand_change_stops import (
 )
 from tableferry.fleet.modes.performer import Stopped, WrittenSince, perform
 from tableferry.fleet.modes.results import JobReport
-from tableferry.fleet.queue.changes import ClaimLost, lost
+from tableferry.fleet.queue.changes import ClaimLost, claim_lost
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import existing, versions
@@ -73,7 +73,7 @@ class JobRun:
             ClaimLost: It isn't.
         """
         if not self.store.holds(self.job, self.clock()):
-            raise lost(self.job)
+            raise claim_lost(self.job)
 
     def save(self, job: Job) -> Job:
         """Write the job back and hold the claim."""
@@ -115,7 +115,7 @@ class JobRun:
             if note not in noted and taken.apply_to(step.table, access, names):
                 # Not through `Warehouse.effect`, which would refuse it: the claim is lost.
                 access.give_back(step.table, taken.rights)
-        raise lost(self.job)
+        raise claim_lost(self.job)
 
     def release(self, job: Job) -> None:
         """Write the job back and give the claim up."""
@@ -216,7 +216,7 @@ def _measured(job: Job, transition: Transition, now: float) -> Job:
 
 def _arrived(job: Job, transition: Transition) -> Job:
     """Return the job in the state that it wanted, wanting the next."""
-    job = replace(arrived(job, transition), shadow_status=None)
+    job = replace(after_transition(job, transition), shadow_status=None)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         reverted = job.paused(PauseReason.REVERTED, job.record.rows_lost)
         job = replace(reverted, in_process=False, shadow_watermark=None)
@@ -285,7 +285,7 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
         why = f"{why.removesuffix('.')}; and the writers of {run.job.name} couldn't be let in ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
     run.release(paused.with_record(began_again=0))
-    out = f"; {kept}" if (kept := kept_out(run.job)) else ""
+    out = f"; {kept}" if (kept := blocked_writes(run.job)) else ""
     return JobReport(run.job, "paused", tuple(run.did), why.removesuffix(".") + out if out else why)
 
 

@@ -75,7 +75,7 @@ def still_claimed(job: Job, now: datetime) -> Selection:
     return and_(unchanged([job]), _c.claimed_by == job.claimed_by, _c.lease_until > now)
 
 
-def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
+def count_query(selection: Selection, by: Sequence[str]) -> Select[Any]:
     """Count jobs of the queue by the values of some columns."""
     keys = [_key(name).label(name) for name in by]
     times = _c.last_updated_time
@@ -92,8 +92,8 @@ def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
     )
 
 
-def counted(row: Mapping[str, Any], by: Sequence[str]) -> Mapping[str, Any]:
-    """Return a group that `counting` found, with lists instead of their texts."""
+def count_row(row: Mapping[str, Any], by: Sequence[str]) -> Mapping[str, Any]:
+    """Return a group that `count_query` found, with lists instead of their texts."""
     lists = {name: tuple(json.loads(row[name] or "[]")) for name in by if isinstance(_c[name].type, JSON)}
     return {**row, **lists}
 

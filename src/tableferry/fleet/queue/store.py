@@ -18,7 +18,15 @@ from tableferry.backoff import pause
 from tableferry.errors import Busy, Refused
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.waves import Wave, WaveLoad
-from tableferry.fleet.queue.changes import Change, claimed, is_written, lost, saved, unarchived, unclaimed
+from tableferry.fleet.queue.changes import (
+    Change,
+    claim_lost,
+    claimed,
+    is_written,
+    saved,
+    unarchived,
+    unclaimed,
+)
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord, from_row, to_row
 from tableferry.fleet.queue.schema import events, jobs, notifications, waves
 from tableferry.fleet.queue.selections import (
@@ -33,8 +41,8 @@ from tableferry.fleet.queue.selections import (
 from tableferry.fleet.queue.statements import (
     CHUNK,
     chunks,
-    counted,
-    counting,
+    count_query,
+    count_row,
     free,
     shares,
     still_claimed,
@@ -140,8 +148,8 @@ class Store(ABC):
             ``oldest`` and ``newest`` (of ``last_updated_time``).
         """
         names = (*by, "jobs", "oldest", "newest")
-        rows = self.rows(counting(selection, by))
-        return [counted(dict(zip(names, row, strict=True)), by) for row in rows]
+        rows = self.rows(count_query(selection, by))
+        return [count_row(dict(zip(names, row, strict=True)), by) for row in rows]
 
     def claim(
         self,
@@ -209,7 +217,7 @@ class Store(ABC):
         """
         change = Change(job, saved(job, now, lease, release), str(job.claimed_by))
         if not all(self.swap([change])):
-            raise lost(job)
+            raise claim_lost(job)
         return change.after
 
     def save_all(
@@ -237,7 +245,7 @@ class Store(ABC):
         """
         change = Change(job, unclaimed(job, now), by, free_at=now)
         if not all(self.swap([change])):
-            raise lost(job)
+            raise claim_lost(job)
         return change.after
 
     def archive(self, selection: Selection, now: datetime) -> int:

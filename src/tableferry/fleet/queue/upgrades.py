@@ -31,7 +31,7 @@ def upgrade(connection: Connection, to: str = "head") -> None:
     """Upgrade the tables to a revision, one process at a time, in the connection's transaction."""
     settings = config()
     settings.attributes["connection"] = connection
-    with _alone(connection):
+    with _exclusive(connection):
         try:
             command.upgrade(settings, to)
         except CommandError as error:
@@ -40,7 +40,7 @@ def upgrade(connection: Connection, to: str = "head") -> None:
 
 
 @contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
+def _exclusive(connection: Connection) -> Iterator[None]:
     """Exclude other processes; SQLite's transaction does that already."""
     match connection.dialect.name:
         case "postgresql":
