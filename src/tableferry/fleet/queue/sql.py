@@ -48,13 +48,13 @@ _MYSQL_LOST = (1053, 2002, 2003, 2006, 2013)
 # PostgreSQL: connection exceptions, and a server that is stopping or starting.
 _POSTGRESQL_LOST = ("08", "57P0")
 _PATIENCE_SECONDS = 60
-# More than fit into this time.
+# More tries than this time permits.
 _MOST_TRIES = 1000
 
 # After n new jobs, PostgreSQL's statistics of the table are out of date.
 _MANY = 1000
 
-# What decides whether a change is written, and what its event needs.
+# The columns that the condition of a change and its event read.
 _READ = ("task_id", "revision", "claimed_by", "lease_until", "archived_at", *RECORDED)
 # Statements are built once, because building them takes most of the time of a write.
 _LOCK = select(*(jobs.c[name] for name in _READ)).order_by(jobs.c.task_id).with_for_update()
