@@ -52,7 +52,13 @@ class UnrepresentableRows:
 
 
 def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> UnrepresentableRows | None:
-    """Count the rows of a copy that AUTO CDC can't represent; None without such rows."""
+    """Count and sample the legacy rows of a planned copy that AUTO CDC can't represent.
+
+    Return None without such rows, without a planned copy, and for an append target.
+
+    Raises:
+        TableError: The rows can't be read, or the mapping is invalid.
+    """
     source = target.copied_history
     if source is None:
         return None
