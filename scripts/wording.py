@@ -49,7 +49,7 @@ src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src
 examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
 src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicator.py
 src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
-src/tableferry/fleet/jobs
+src/tableferry/fleet/jobs :(glob)src/tableferry/fleet/*.py
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
@@ -58,7 +58,7 @@ tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/un
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
 tests/unit/test_fleet_access*.py tests/unit/test_fleet_revoked_privileges.py tests/unit/test_fleet_adding.py
-tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
+tests/unit/test_fleet_settings.py tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
 tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit/test_fleet_queue_[su]*.py
 tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """

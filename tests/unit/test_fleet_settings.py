@@ -118,7 +118,7 @@ def test_every_unknown_key_is_reported_with_its_place(here: Path) -> None:
 
 def test_overridden_invalid_value_is_reported(here: Path) -> None:
     reported = problems(
-        "target_format: parquet\nmail: {port: 0}\nenvironments: {dev: {mail: nobody}}",
+        "target_format: parquet\nmail: {port: 0}\nenvironments: {dev: {mail: text}}",
         flags={"target_format": "delta", "initial_gap_days": "-1"},
         environ={"TABLEFERRY_FLEET_MAIL_PORT": "25", "TABLEFERRY_FLEET_LEASE_MINUTES": "long"},
     )
