@@ -58,7 +58,8 @@ tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/un
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
 tests/unit/test_fleet_access*.py tests/unit/test_fleet_revoked_privileges.py tests/unit/test_fleet_adding.py
-tests/unit/test_fleet_settings.py tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
+tests/unit/test_fleet_settings.py
+tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
 tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit/test_fleet_queue_[su]*.py
 tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """
