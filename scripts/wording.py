@@ -52,6 +52,8 @@ src/tableferry/fleet/late_files
 src/tableferry/fleet/shadow_runs
 src/tableferry/fleet/hive_copy
 src/tableferry/fleet/modes
+src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
+src/tableferry/fleet/jobs :(glob)src/tableferry/fleet/*.py
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
@@ -64,6 +66,11 @@ tests/unit/test_fleet_b*.py
 tests/unit/test_fleet_rev*.py
 tests/unit/test_fleet_sh*.py
 tests/unit/test_fleet_seen.py
+tests/unit/test_fleet_access*.py tests/unit/test_fleet_revoked_privileges.py tests/unit/test_fleet_adding.py
+tests/unit/test_fleet_settings.py
+tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
+tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit/test_fleet_queue_[su]*.py
+tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """
 _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md

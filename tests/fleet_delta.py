@@ -17,8 +17,7 @@ from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue import delta_tables
 from tableferry.fleet.queue.delta import DeltaStore
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import Event
-from tableferry.fleet.queue.rows import to_row
+from tableferry.fleet.queue.records import Event, to_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,17 +31,17 @@ def url(schema: str) -> str:
 
 
 def store(spark: SparkSession, schema: str) -> DeltaStore:
-    """Open a schema's queue."""
+    """Open the queue of a schema."""
     opened = open_store(url(schema), spark)
     assert isinstance(opened, DeltaStore)
     return opened
 
 
 def made(spark: SparkSession, schema: str) -> DeltaStore:
-    """Make a queue's tables in a schema."""
+    """Create a queue's tables in a schema."""
     with pytest.MonkeyPatch.context() as patch:
         if not soak.SOAKING:
-            # They change nothing that a statement answers, and cost each of them a third.
+            # They don't change results, and take a third of the time of each statement.
             patch.setattr(delta_tables, "PROPERTIES", "")
         queue = store(spark, schema)
         queue.create()
@@ -56,7 +55,7 @@ def put(
     events: Sequence[Event] = (),
     table: str = "jobs",
 ) -> None:
-    """Write jobs as they are, past the store."""
+    """Insert jobs without the store."""
     columns = spark.table(f"{schema}.{table}").schema
     happened: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for event in events:
@@ -76,10 +75,10 @@ def put(
 
 
 def empty_queue(spark: SparkSession, schema: str) -> Queue:
-    """Give a schema's queue, without what another test left in its tables."""
+    """Yield the queue of a schema without the rows of other tests."""
     for table in TABLES:
         if soak.SOAKING:
-            # Its rows are deleted by vectors, which a commit would have to name.
+            # Deletion vectors delete its rows, so a commit would have to name them.
             spark.sql(f"DELETE FROM {schema}.{table}").collect()
         else:
             _take_all_files(schema_folder(spark, schema) / table)
@@ -87,7 +86,7 @@ def empty_queue(spark: SparkSession, schema: str) -> Queue:
 
 
 def _take_all_files(folder: Path) -> None:
-    """Commit that a Delta table has no files any more, in a hundredth of the time that Spark takes."""
+    """Commit the removal of all files of a Delta table, in a hundredth of Spark's time."""
     commits = sorted((folder / "_delta_log").glob("*.json"))
     files: set[str] = set()
     for line in "".join(commit.read_text(encoding="utf-8") for commit in commits).split("\n"):

@@ -1,4 +1,4 @@
-"""What every store of jobs does; each store's test module takes these tests and gives the fixture `queue`."""
+"""Tests of every store; the test module of each store imports them and provides the fixture `queue`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from tests import conditions, soak
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
-from tableferry.fleet.jobs.waves import Load, Wave, WaveStatus
+from tableferry.fleet.jobs.waves import Wave, WaveLoad, WaveStatus
 from tableferry.fleet.operations.history import events_of, notifications_of
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.dialects import day_of
-from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
 from tableferry.fleet.queue.schema import events, metadata
-from tableferry.fleet.queue.selections import Selection, everything, longest_ago, named, numbered
+from tableferry.fleet.queue.selections import Selection, everything, least_recent, named, numbered
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.queue.store import Store
 from tableferry.spark.tables import TableName
@@ -59,7 +58,7 @@ class Queue:
 
 
 def emptied(store: SqlStore) -> None:
-    """Take everything out of a queue in a database: making one takes as long as a test."""
+    """Delete all rows of a queue in a database, because the creation takes as long as a test."""
     with store._engine.begin() as connection:
         for table in metadata.sorted_tables:
             connection.execute(delete(table))
@@ -79,7 +78,7 @@ def wave_of(store: Store, name: str) -> Wave:
 
 
 def started(store: Store, name: str, **limits: Any) -> Wave:
-    """Make a wave that runs."""
+    """Add a running wave."""
     return store.save_wave(Wave(name, WaveStatus.RUNNING, started_at=NOW - HOUR, **limits))
 
 
@@ -187,17 +186,17 @@ def test_jobs_are_counted_by_columns(queue: Queue) -> None:
     assert queue.store.counts(named([name("z")]), ["state"]) == []
 
 
-def test_jobs_changed_longest_ago_are_found(queue: Queue) -> None:
+def test_least_recently_changed_jobs_are_found(queue: Queue) -> None:
     first, second, third, _ = queue.add("a", "b", "c", "d")
     for job, hours in ((first, 2), (second, 1), (third, 2)):
         queue.store.edit(replace(job, data_category="changed"), NOW + hours * HOUR)
     found = [
-        [job.tbl_name for job in queue.store.jobs(longest_ago(queue.store, everything(), count))]
+        [job.tbl_name for job in queue.store.jobs(least_recent(queue.store, everything(), count))]
         for count in (1, 2, 3, 9)
     ]
     assert found == [["d"], ["b", "d"], ["a", "b", "d"], ["a", "b", "c", "d"]]
     nothing = numbered([])
-    assert list(queue.store.jobs(nothing & longest_ago(queue.store, nothing, 1))) == []
+    assert list(queue.store.jobs(nothing & least_recent(queue.store, nothing, 1))) == []
 
 
 # Claiming and saving.
@@ -357,7 +356,7 @@ def test_worker_claims_its_share_before_other_jobs(queue: Queue) -> None:
 def test_run_continues_after_thousands_of_jobs(queue: Queue) -> None:
     [job] = queue.add("a")
     for done in (range(1, 70_001), [job.task_id]):
-        which = selections.behind(done)
+        which = selections.numbered_after(done)
         assert list(queue.store.claim(which, "w1", now=NOW, lease=HOUR, limit=1)) == []
     assert numbers(queue.claim("w1")) == [job.task_id]
 
@@ -406,7 +405,7 @@ def test_archived_jobs_return_to_the_queue(queue: Queue) -> None:
     assert list(queue.store.archived(everything())) == [first, second]
     assert list(queue.store.archived(named([name("b"), name("c")]))) == [second]
     assert [count["jobs"] for count in queue.store.counts(everything(), ["state"])] == [1]
-    # A table in the archive has its job.
+    # An archived table keeps its job.
     assert queue.store.add([NewJob(name("a")), NewJob(name("d"))], NOW) == 1
     [back] = queue.store.unarchive([first.task_id, 4711], NOW + HOUR)
     assert back == replace(first, revision=2, last_updated_time=NOW + HOUR, archived_at=None)
@@ -506,7 +505,7 @@ def test_create_keeps_existing_tables(queue: Queue) -> None:
     assert len(other.jobs(everything())) == 1
 
 
-# Selections: what each of them says, in Python.
+# Selections: the same conditions in Python.
 
 
 def is_at(job: Job, state: State) -> bool:
@@ -544,8 +543,8 @@ def wants_a_notification(job: Job, now: datetime) -> bool:
     )
 
 
-def goes_on(job: Job) -> bool:
-    """Say whether its wave may be paused meanwhile: nobody's writers wait for an archive."""
+def continues(job: Job) -> bool:
+    """Return whether the job continues in a paused wave; only an archive waits, without blocked writers."""
     return in_turn(job) or job.desired_state is not State.HIVE_DROPPED
 
 
@@ -554,7 +553,7 @@ def wants_migrating(job: Job, now: datetime) -> bool:
     begins = job.migration_begins
     return not job.migration_paused and (
         (announced and begins is not None and begins <= now and in_turn(job))
-        or (job.in_process and job.pair in FORWARD and goes_on(job))
+        or (job.in_process and job.pair in FORWARD and continues(job))
     )
 
 
@@ -604,15 +603,15 @@ SELECTIONS: Mapping[str, tuple[Callable[[datetime], Selection], Callable[[Job, d
     "to_close": (selections.to_close, wants_closing),
     "everything": (lambda now: everything(), lambda job, now: True),
     "numbered": (lambda now: numbered([1, 2, 5]), lambda job, now: job.task_id in (1, 2, 5)),
-    "behind": (lambda now: selections.behind([2, 5, 1]), lambda job, now: job.task_id > 5),
-    "behind, of three": (
-        lambda now: selections.behind([4, 7, 5], (1, 3)),
+    "numbered after": (lambda now: selections.numbered_after([2, 5, 1]), lambda job, now: job.task_id > 5),
+    "numbered after, of three": (
+        lambda now: selections.numbered_after([4, 7, 5], (1, 3)),
         lambda job, now: job.task_id > (7 if job.task_id % 3 == 1 else 5),
     ),
     "named": (lambda now: named([name("t3"), name("t4")]), lambda job, now: job.tbl_name in ("t3", "t4")),
 }
 
-# Every pair that means something, and some that don't.
+# Every valid pair of states, and some invalid ones.
 PAIRS = sorted({*FORWARD, *BACK, *((state, state) for state in State), (State.READY, State.HIVE_DROPPED)})
 GAPS = (0, 1, 14, 365)
 
@@ -624,7 +623,7 @@ def notification_times(gap: int) -> list[datetime | None]:
 
 
 def some_job(number: int, chance: random.Random) -> Job:
-    # Of what is completed, few are neither too early nor too late for any of its selections.
+    # Few completed jobs have times that meet their selections.
     state, desired = chance.choice([*PAIRS, *[(State.HIVE_DROPPED, State.HIVE_DROPPED)] * 5])
     first, second = chance.choice(GAPS), chance.choice(GAPS)
     return Job(
@@ -652,7 +651,7 @@ def some_job(number: int, chance: random.Random) -> Job:
 
 
 def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
-    """Compare what each selection finds with what Python says of the very jobs."""
+    """Compare the jobs of each selection with the condition in Python."""
     if not queue.store.waves():
         for status in WaveStatus:
             queue.store.save_wave(Wave(status.value, status))
@@ -663,7 +662,7 @@ def check_selections(queue: Queue, jobs: Sequence[Job]) -> None:
 
 
 def test_gaps_end_at_the_exact_time(queue: Queue) -> None:
-    """Every gap, one microsecond before its end, at it and after it, in both of its uses."""
+    """Both gaps, one microsecond before their end, at it and after it."""
     waiting = replace(some_job(0, random.Random(1)), migration_paused=False)
     announced = replace(
         waiting,
@@ -685,7 +684,7 @@ def test_gaps_end_at_the_exact_time(queue: Queue) -> None:
         jobs.append(replace(announced, initial_gap_days=gap, comm_level1_date=at))
         jobs.append(replace(probation, probation_gap_days=gap, comm_level2_date=at))
     jobs = [replace(job, task_id=number, tbl_name=f"t{number}") for number, job in enumerate(jobs, 1)]
-    # Four gaps, and of six times three are due.
+    # Four gaps; three of the six times are due.
     assert sum(wants_migrating(job, NOW) for job in jobs) == 12
     assert sum(wants_preprocessing(job, NOW) for job in jobs) == 12
     check_selections(queue, jobs)
@@ -713,7 +712,7 @@ def test_wave_is_stored_and_changed_by_its_reader(queue: Queue) -> None:
     assert list(store.waves()) == [second, first]
     third = store.save_wave(replace(first, status=WaveStatus.RUNNING, started_at=NOW, tables_at_once=2))
     assert wave_of(queue.reopen(), "w-1") == third
-    # Who read an older one changes nothing, and nobody makes another of its name.
+    # A write of an older revision is refused, and so is a second wave with the name.
     for other in (replace(first, stop_percent=99), Wave("w-1", stop_percent=99), Wave("w-3", revision=4)):
         with conditions.raises("WAVE_CHANGED", wave=other.name):
             store.save_wave(other)
@@ -739,7 +738,7 @@ def test_assign_puts_unstarted_jobs_into_a_wave(queue: Queue) -> None:
     for old, job in zip(before, after, strict=True):
         changed = {"wave": "w1", "revision": 1, "claimed_by": None, "lease_until": None}
         assert job == (replace(old, **changed, last_updated_time=NOW) if job.wave else old)  # type: ignore[arg-type]
-    # Those that are there already stay as they are.
+    # Existing jobs stay as they are.
     assert queue.store.assign(numbers(before), "w1", NOW) == 0
     assert queue.store.assign([new.task_id], "w2", NOW) == 1
     assert queue.store.assign(numbers(before), None, NOW) == 3
@@ -784,12 +783,12 @@ def test_loads_of_waves_match_python(queue: Queue) -> None:
     started(queue.store, "b")
     queue.store.save_wave(Wave("c"))
     queue.put(jobs)
-    assert loads(queue.store, NOW) == {wave: _load(jobs, wave) for wave in "abc"}
-    assert sum(load.failed for load in loads(queue.store, NOW).values()) > 0
-    assert sum(load.taken for load in loads(queue.store, NOW).values()) > 0
+    assert queue.store.wave_loads(NOW) == {wave: _load(jobs, wave) for wave in "abc"}
+    assert sum(load.failed for load in queue.store.wave_loads(NOW).values()) > 0
+    assert sum(load.taken for load in queue.store.wave_loads(NOW).values()) > 0
 
 
-def _load(jobs: Sequence[Job], wave: str) -> Load:
+def _load(jobs: Sequence[Job], wave: str) -> WaveLoad:
     mine = [job for job in jobs if job.wave == wave]
 
     def failed(job: Job) -> bool:
@@ -804,4 +803,4 @@ def _load(jobs: Sequence[Job], wave: str) -> Load:
         announced = job.in_process or job.comm_level1_date is not None
         return moving and held and announced and not job.migration_paused
 
-    return Load(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))
+    return WaveLoad(len(mine), sum(map(failed, mine)), sum(map(taken, mine)))

@@ -1,4 +1,4 @@
-"""Workers of a fleet in processes of their own, each with a Spark session of its own, on one metastore."""
+"""Workers of a fleet in separate processes and Spark sessions on one metastore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tableferry.spark.catalog import SPARK_ERRORS
 
 T = TypeVar("T")
 
-# Spark writes by Hive's own writers only with it.
+# Spark uses Hive's writers only with this setting.
 _DYNAMIC = {"hive.exec.dynamic.partition.mode": "nonstrict"}
 
 _ours: Fleet
@@ -40,7 +40,7 @@ _ours: Fleet
 
 @dataclass
 class Process:
-    """A worker's process, a pool of one: whoever waits for it when it's killed gets BrokenProcessPool.
+    """A worker's process, as a pool of one: a call to a killed worker raises BrokenProcessPool.
 
     Attributes:
         name: The worker's.
@@ -60,21 +60,21 @@ class Process:
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=where)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Let a function of this module run there."""
+        """Run a function of this module in the process."""
         return self._pool.submit(function, *arguments)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._pool.shutdown(cancel_futures=True)
 
 
 def make(
     folder: Path, tables: Mapping[str, Iterable[tuple[int, str | None]]], texts: Collection[str] = ()
 ) -> None:
-    """Make external Hive tables with partitions, and their schema if it isn't there.
+    """Create external Hive tables with partitions, and their schema if it is missing.
 
     Args:
-        folder: Where they lie.
+        folder: The folder of their files.
         tables: Their rows.
         texts: Those of them that are stored as text; the others are of Parquet.
     """
@@ -86,26 +86,26 @@ def make(
 
 
 def announce() -> list[str]:
-    """Preprocess what is new, and set its notifications' dates; return what went wrong."""
+    """Preprocess new jobs, and set the dates of their notifications; return the failures."""
     report = _ours.preprocess()
     _ours.notify()
     return errors(report)
 
 
 def turn(minutes: int) -> None:
-    """Let time pass for this worker."""
+    """Advance this worker's clock."""
     _ours.clock.turn(minutes=minutes)
 
 
 def work(share: int, batch: int, dies_at: int | None = None, dies_in: float | None = None) -> dict[str, str]:
-    """Migrate tables, and return what became of each.
+    """Migrate tables, and return the result of each.
 
     Args:
         share: Of two shares, the one whose tables it takes first.
         batch: How many tables at most.
         dies_at: The number, from 0, of the change right after which this process is killed.
-        dies_in: So many seconds after that change has begun it is killed instead: what Spark's Java has begun
-            then goes on until that notices.
+        dies_in: The seconds after the start of that change at which it is killed instead; Spark's Java
+            process continues until it notices.
     """
     number, real, killers = count(), Warehouse.effect, list[Timer]()
 
@@ -130,7 +130,7 @@ def work(share: int, batch: int, dies_at: int | None = None, dies_in: float | No
 
 
 def append(table: str, numbers: Iterable[int]) -> None:
-    """Add rows to a migrated table, each by a commit of its own."""
+    """Append rows to a migrated table, each in a separate commit."""
     for number in numbers:
         _ours.write(table, f"INSERT INTO {{t}} VALUES ({number}, NULL, 'new')")
 
@@ -163,12 +163,12 @@ def _die() -> None:
 
 
 class Death(BaseException):
-    """A worker dies: nothing that it would have done after that is done."""
+    """The crash of a worker."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker in a crowd is to do.
+    """The task of one of several workers.
 
     Attributes:
         worker: Its name.
@@ -191,7 +191,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task.
+    """The result of a task.
 
     Attributes:
         died: Whether the worker died.
@@ -205,7 +205,7 @@ class Outcome:
 
 
 def crowd(tasks: Sequence[Task]) -> list[Outcome]:
-    """Let workers do their tasks at once, each in a thread and a Spark session of its own."""
+    """Run the tasks of workers concurrently, each in a separate thread and Spark session."""
     local, real = threading.local(), Warehouse.effect
 
     def effect(warehouse: Warehouse, change: Callable[[], Any], **how: Any) -> Any:
@@ -259,7 +259,7 @@ def notify() -> None:
 
 
 def write(table: str, number: int) -> bool:
-    """Add a row to a table by the name that people use; say whether it took it."""
+    """Append a row to a table by its public name; return whether that succeeded."""
     name = _ours.name(table)
     kind = existing.kinds(_ours.warehouse, (name,)).get(name)
     theirs = session.beside(_ours.spark)
@@ -270,7 +270,7 @@ def write(table: str, number: int) -> bool:
         with session.settings(theirs, _DYNAMIC, "the test"):
             theirs.sql(f"INSERT INTO {known.sql} VALUES ({number}, NULL, 'new')")
     except SPARK_ERRORS as error:
-        # As long as a Delta log is made over its files, Spark writes to no Hive table there.
+        # Spark writes to no Hive table while a Delta log is created over its files.
         print(f"{table} takes no row now: {first_line(error)[:200]}")
         return False
     return True

@@ -1,4 +1,4 @@
-"""A worker on a queue, for tests that start some in processes of their own and kill them."""
+"""A worker on a queue, for tests that start workers in separate processes and kill them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,20 @@ def work(
     dies_at: int = 0,
     at_commit: bool = False,
     batch: int = BATCH,
-    at_once: int = 1,
+    per_save: int = 1,
 ) -> None:
-    """Do jobs until none are left, noting in each that it was done.
+    """Process all jobs, and record in each that it was processed.
 
     Args:
         url: The queue.
         worker: The worker's number.
-        workers: How many there are.
-        begun: Where all wait until each has its first jobs.
+        workers: The number of workers.
+        migration_start: The barrier at which all wait until each has its first jobs.
         now: The time.
-        dies_at: At which job of its first ones it dies; 0 does all.
-        at_commit: Whether it dies when that job is written, which in a database is about to be committed;
-            else with those before it saved.
-        batch: How many jobs it claims at once.
-        at_once: How many of them it saves at once.
+        dies_at: The number of the job at which it dies; 0 for never.
+        at_commit: Whether it dies at the commit of that job; otherwise after it saved the earlier jobs.
+        batch: The number of jobs per claim.
+        per_save: The number of jobs per save.
     """
     writing = False
 
@@ -64,13 +63,13 @@ def work(
         return store.claim(to_preprocess(now), f"w{worker}", now=now, lease=LEASE, limit=limit, share=share)
 
     jobs = list(claim())
-    # Who meets another one at the same job gets fewer; who is to die has as many as the test says.
+    # A worker that conflicts with another one gets fewer jobs; one that dies needs the number of the test.
     while dies_at and len(jobs) < batch and (more := claim(batch - len(jobs))):
         jobs += more
     migration_start.wait(timeout=600)
     done = 0
     while jobs:
-        for some in chunks(jobs, at_once):
+        for some in chunks(jobs, per_save):
             begins, done = done, done + len(some)
             dies = begins < dies_at <= done
             if dies and not at_commit:
@@ -84,11 +83,11 @@ def work(
                 )
                 for job in some
             ]
-            if at_once == 1 and after:
+            if per_save == 1 and after:
                 store.save(after[0], now, release=True)
             else:
                 store.save_all(after, now, release=True)
-            # A Delta table commits by itself.
+            # A write to a Delta table is a commit.
             if dies:
                 _die()
         jobs = list(claim())
@@ -101,22 +100,22 @@ def run(
     now: datetime = NOW,
     deaths: Mapping[int, tuple[int, bool]] | None = None,
     batch: int = BATCH,
-    at_once: int = 1,
+    per_save: int = 1,
     loaded: Sequence[str] = (),
 ) -> list[int]:
-    """Run workers in processes of their own, and return how they ended.
+    """Run workers in separate processes, and return their exit codes.
 
     Args:
         url: The queue.
-        workers: How many.
+        workers: The number of workers.
         now: The time.
-        deaths: By the numbers of workers that die, at which job and whether at its commit.
-        batch: How many jobs each claims at once.
-        at_once: How many of them it saves at once.
-        loaded: Modules that all need and that take long to load.
+        deaths: For each worker that dies, the number of the job and whether it dies at the commit.
+        batch: The number of jobs per claim.
+        per_save: The number of jobs per save.
+        loaded: Modules that all workers need and that take long to import.
     """
     context = get_context("forkserver")
-    # What is loaded once, they all have; and they load what this process would.
+    # Modules of the fork server are loaded once; the workers use this process's path.
     context.set_forkserver_preload(["tests.fleet_worker", *loaded])
     migration_start = context.Barrier(workers)
     processes = [
@@ -130,7 +129,7 @@ def run(
                 now,
                 *(deaths or {}).get(number, (0, False)),
                 batch,
-                at_once,
+                per_save,
             ),
         )
         for number in range(workers)

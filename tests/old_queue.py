@@ -19,8 +19,7 @@ from sqlalchemy import JSON, Boolean, Table
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue import selections
 from tableferry.fleet.queue.dialects import Utc
-from tableferry.fleet.queue.records import Event
-from tableferry.fleet.queue.rows import from_row
+from tableferry.fleet.queue.records import Event, from_row
 from tableferry.fleet.queue.schema import events, jobs
 from tableferry.fleet.queue.store import Store
 

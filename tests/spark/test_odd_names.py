@@ -64,9 +64,11 @@ def test_catalog_listing_finds_tables_with_odd_names(my_cat: SparkSession) -> No
     names = {ODD.table, COPY.table}
     for name in names:
         assert name in list_tables(my_cat, ODD.parts[:2], [name])
-    assert set(table_search.matching(my_cat, Pattern("my-cat", "my-*", "*"))) == {ODD, COPY}
+    assert set(table_search.find_tables(my_cat, Pattern("my-cat", "my-*", "*"))) == {ODD, COPY}
     my_cat.sql("CREATE TABLE `my-cat`.`a``b`.t (id int) USING iceberg")
-    assert table_search.matching(my_cat, Pattern("my-cat", "a`b", "t")) == [TableName(("my-cat", "a`b", "t"))]
+    assert table_search.find_tables(my_cat, Pattern("my-cat", "a`b", "t")) == [
+        TableName(("my-cat", "a`b", "t"))
+    ]
 
 
 @pytest.fixture

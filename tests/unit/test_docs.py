@@ -30,8 +30,8 @@ from typer.testing import CliRunner
 from tableferry import __version__, cli
 from tableferry.errors import catalogue
 from tableferry.fleet.jobs.job import State
-from tableferry.fleet.loading import load
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
+from tableferry.fleet.settings_file import load
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

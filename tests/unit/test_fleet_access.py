@@ -1,4 +1,4 @@
-"""Which access a catalog gets, and the file that says who uses which table."""
+"""The access to each catalog, and the CSV file with the users of tables."""
 
 from __future__ import annotations
 
@@ -38,31 +38,33 @@ def kind_of(catalog: str) -> type:
         ("glue", MetastoreAccess),
     ],
 )
-def test_on_databricks_the_workspace_says_which_catalogs_are_unity_s(
+def test_catalog_of_the_workspace_is_opened_as_unity_catalog(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, catalog: str, kind: type
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert kind_of(catalog) is kind
 
 
-def test_a_closed_catalog_is_unity_s_too(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_catalog_is_opened_as_unity_catalog(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.closed.add("main")
     assert kind_of("main") is UnityAccess
 
 
-def test_a_workspace_that_does_not_answer_is_no_metastore(
+def test_unreachable_workspace_raises_an_error(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.token = "another"
     advice = re.compile("^Log in with `databricks auth login")
-    problem = re.compile("doesn't say whether it has catalog main$")
+    problem = re.compile("doesn't report whether it has catalog main$")
     with conditions.raises("WORKSPACE_UNREACHABLE", problem=problem, advice=advice):
         kind_of("main")
 
 
-def test_a_local_session_asks_no_workspace(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_session_sends_no_request(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_HOST")
     assert kind_of("main") is MetastoreAccess
     assert logged_in.asked == []
@@ -101,7 +103,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     for pair in ((ORDERS, plain[1]), (plain[1], ORDERS)):
         access.carry(*pair)
     assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
-    # Whoever reaches the files of a metastore's table sees all of it.
+    # A process with access to the files of a metastore's table reads all of it.
     logged_in.tables[str(ORDERS)]["row_filter"] = {"function_name": "main.shop.f", "input_column_names": []}
     with conditions.raises("TARGET_CATALOG_WITHOUT_PROTECTION", hiding=["a row filter"], target=plain[1]):
         access.carry(ORDERS, plain[1])
@@ -109,7 +111,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
         access.give_back(plain[0], rights)
 
 
-def test_a_file_of_users(tmp_path: Path) -> None:
+def test_users_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_text(
         "\ufeffTable,user\nshop.Orders,b@corp.com\r\n\nhive_metastore.shop.orders,a@corp.com\n"
@@ -132,7 +134,7 @@ def test_a_file_of_users(tmp_path: Path) -> None:
         (b"table,user\n\xff\n", "USERS_FILE_NOT_CSV", ""),
     ],
 )
-def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
+def test_invalid_users_file_is_refused(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(content)
     with pytest.raises(TableError) as caught:
@@ -141,7 +143,7 @@ def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, p
     assert caught.value.message.startswith(f"{file}:{place}" if place else str(file))
 
 
-def test_no_file_of_users(tmp_path: Path) -> None:
+def test_missing_users_file_is_reported(tmp_path: Path) -> None:
     with conditions.raises(
         "USERS_FILE_NOT_READABLE", file=tmp_path / "users.csv", reason="no such file or directory"
     ):

@@ -1,4 +1,4 @@
-"""What somebody means who names tables to migrate, and which of them become jobs."""
+"""The names, patterns and files of `fleet add`, and the jobs that it adds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.operations.table_requests import (
     Pattern,
     TableRequest,
-    expand,
+    expand_patterns,
     parse,
-    placed,
-    possible_owners,
-    read_file,
-    without_made,
+    possible_sources,
+    read_table_list,
+    with_target,
+    without_migration_tables,
 )
-from tableferry.fleet.operations.table_search import asked
+from tableferry.fleet.operations.table_search import query_tables
 from tableferry.fleet.queue.records import NewJob
 from tableferry.spark.tables import TableName
 
@@ -53,7 +53,7 @@ def name(text: str) -> TableName:
         ("main.s*.orders_?", Pattern("main", "s*", "orders_?")),
     ],
 )
-def test_a_name_or_a_pattern(text: str, meant: TableName | Pattern) -> None:
+def test_names_and_patterns_are_parsed(text: str, meant: TableName | Pattern) -> None:
     assert parse(text, "hive") == meant
 
 
@@ -74,22 +74,22 @@ def test_invalid_table_names_and_patterns_are_refused(text: str, condition: str)
         parse(text, "hive")
 
 
-def test_a_pattern_takes_brackets_as_they_are() -> None:
+def test_brackets_in_a_pattern_match_literally() -> None:
     assert Pattern("c", "s", "a[1]*").matches(TableName(("c", "s", "a[1]x")))
     assert not Pattern("c", "s", "a[1]*").matches(TableName(("c", "s", "a1")))
 
 
-def test_a_file_has_a_name_in_each_line(tmp_path: Path) -> None:
+def test_file_with_a_name_in_each_line_is_read(tmp_path: Path) -> None:
     file = tmp_path / "tables.txt"
     file.write_text("# the first wave\nsales.orders\n\nmain/sales/lines  # small\nlogs.*\n")
-    assert [request.tables for request in read_file(file, TEMPLATE, "hive")] == [
+    assert [request.tables for request in read_table_list(file, TEMPLATE, "hive")] == [
         name("hive.sales.orders"),
         name("main.sales.lines"),
         Pattern("hive", "logs", "*"),
     ]
 
 
-def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
+def test_csv_columns_override_defaults_of_each_job(tmp_path: Path) -> None:
     file = tmp_path / "tables.CSV"
     file.write_text(
         "table,owners,target_format,probation_gap_days\n"
@@ -97,7 +97,7 @@ def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
         '"sales.lines",,,\n'
         'sales.notes,"a@tea.example\nb@tea.example",,\n',
     )
-    first, second, third = read_file(file, TEMPLATE, "hive")
+    first, second, third = read_table_list(file, TEMPLATE, "hive")
     assert first.job == NewJob(
         TableName(), TargetFormat.ICEBERG, 14, 30, ("a@tea.example", "b@tea.example"), ()
     )
@@ -105,15 +105,15 @@ def test_a_csv_file_says_what_each_job_is_like(tmp_path: Path) -> None:
     assert third.job.tbl_owners == first.job.tbl_owners
 
 
-def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
+def test_every_invalid_line_of_a_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,initial_gap_days,target_format\norders,,\na.b,-1,\na.c,,orc\na.d,1,delta,4\n")
     with pytest.raises(SpecError) as caught:
-        read_file(file, TEMPLATE, "hive")
+        read_table_list(file, TEMPLATE, "hive")
     assert [(problem.path, problem.message.split(".")[0]) for problem in caught.value.problems] == [
         ("line 2", "[TABLE_NAME_WITHOUT_SCHEMA] 'orders' has no schema"),
-        ("line 3", "initial_gap_days must be a number of days, at most 36500, and is '-1'"),
-        ("line 4", "target_format must be iceberg or delta, and is 'orc'"),
+        ("line 3", "initial_gap_days must be a number of days, at most 36500, but is '-1'"),
+        ("line 4", "target_format must be iceberg or delta, but is 'orc'"),
         ("line 5", "has more values than columns"),
     ]
 
@@ -121,39 +121,39 @@ def test_every_wrong_line_of_a_file_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"name\na.b\n", "line 1: unknown column 'name': there are table, owners"),
-        (b"owners\na\n", "line 1: there is no column 'table'"),
-        (b"table,table\na.b,a.c\n", "line 1: column 'table' is there twice: keep one"),
-        (b'table,owners\na.b,x\na.c,"y\na.d,z\n', "line 3: isn't CSV from here on .*: close each quote"),
-        (b'table,owners\na.b,"x"y\n', "line 2: isn't CSV from here on"),
-        (b'"table\na.b\n', "line 1: isn't CSV from here on"),
+        (b"name\na.b\n", "line 1: unknown column 'name': known are table, owners"),
+        (b"owners\na\n", "line 1: the column 'table' is missing"),
+        (b"table,table\na.b,a.c\n", "line 1: column 'table' is repeated: keep one"),
+        (b'table,owners\na.b,x\na.c,"y\na.d,z\n', "line 3: isn't CSV .*: close each quote"),
+        (b'table,owners\na.b,"x"y\n', "line 2: isn't CSV"),
+        (b'"table\na.b\n', "line 1: isn't CSV"),
         (b"table,initial_gap_days\na.b,36501\n", "line 2: initial_gap_days must be .*at most 36500"),
         (b"table,initial_gap_days\na.b," + b"9" * 5000, "line 2: initial_gap_days must be .*at most 36500"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_csv_file_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "tables.csv"
     file.write_bytes(content)
     with pytest.raises(SpecError, match=message):
-        read_file(file, TEMPLATE, "hive")
+        read_table_list(file, TEMPLATE, "hive")
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_table_list_is_named(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     with conditions.raises("TABLE_LIST_NOT_READABLE", file=file, reason="no such file or directory"):
-        read_file(file, TEMPLATE, "hive")
+        read_table_list(file, TEMPLATE, "hive")
     file.write_bytes(b"\xff\xfe")
     with conditions.raises("TABLE_LIST_NOT_UTF8", file=file):
-        read_file(file, TEMPLATE, "hive")
+        read_table_list(file, TEMPLATE, "hive")
 
 
-def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
+def test_each_table_gets_one_job_and_a_name_overrides_a_pattern() -> None:
     named = NewJob(TableName(), tbl_owners=("a@tea.example",))
 
     def find(pattern: Pattern) -> Sequence[TableName]:
         return [name("hive.sales.lines"), name("hive.sales.orders")]
 
-    jobs = expand(
+    jobs = expand_patterns(
         [
             TableRequest(Pattern("hive", "sales", "*"), TEMPLATE),
             TableRequest(name("hive.sales.orders"), named),
@@ -167,13 +167,13 @@ def test_each_table_gets_one_job_and_a_name_goes_before_a_pattern() -> None:
     }
 
 
-def test_tables_that_a_migration_made_are_left_out() -> None:
+def test_tables_created_by_a_migration_are_left_out() -> None:
     texts = ("orders", "orders_hive", "orders_iceberg", "orders_delta", "lines_hive", "orders_hive_archived")
     jobs = [NewJob(name(f"hive.sales.{text}")) for text in texts]
     known = [job("hive.sales.orders", target_format=TargetFormat.ICEBERG, state=State.WRITES_UNBLOCKED)]
 
-    owners = possible_owners(jobs)
-    left, out = without_made(jobs, known)
+    owners = possible_sources(jobs)
+    left, out = without_migration_tables(jobs, known)
 
     assert {owner.table for owner in owners} == {"orders", "lines"}
     assert [owner.name.table for owner in left] == ["orders", "orders_delta", "lines_hive"]
@@ -191,11 +191,11 @@ def test_tables_that_a_migration_made_are_left_out() -> None:
         (State.ICEBERG_DROPPED, NOW, ["orders_hive"]),
     ],
 )
-def test_what_only_has_such_a_name_is_somebody_s_table(
+def test_table_with_a_similar_name_is_added(
     state: State, begun_at: datetime | None, expected: list[str]
 ) -> None:
     asked = [NewJob(name("hive.sales.orders_hive"))]
-    left, _ = without_made(asked, [job("hive.sales.orders", state=state, begun_at=begun_at)])
+    left, _ = without_migration_tables(asked, [job("hive.sales.orders", state=state, begun_at=begun_at)])
     assert [owner.name.table for owner in left] == expected
 
 
@@ -205,7 +205,7 @@ def test_what_only_has_such_a_name_is_somebody_s_table(
         ((None, None), (None, None), None),
         (("{catalog}", "{schema}"), (None, None), None),
         (("Spark_Catalog", "Sales"), (None, None), None),
-        # Another name of the metastore.
+        # An alias of the metastore.
         (("hive_metastore", "sales"), (None, None), None),
         (("hive_metastore", "lake"), ("spark_catalog", "lake"), OldName.TABLE),
         ((None, "{schema}_Lake"), ("spark_catalog", "sales_lake"), OldName.TABLE),
@@ -213,7 +213,7 @@ def test_what_only_has_such_a_name_is_somebody_s_table(
         (("main", "{catalog}_{schema}"), ("main", "spark_catalog_sales"), OldName.TABLE),
     ],
 )
-def test_where_a_new_table_is_made(
+def test_schema_of_the_new_table_is_resolved(
     written: tuple[str | None, str | None],
     made_in: tuple[str | None, str | None],
     old_name: OldName | None,
@@ -224,18 +224,18 @@ def test_where_a_new_table_is_made(
         target_schema=written[1],
         old_name=OldName.TABLE,
     )
-    made = placed(asked, "ice")
+    made = with_target(asked, "ice")
     assert ((made.target_catalog, made.target_schema), made.old_name) == (made_in, old_name)
     assert Names.of(made).elsewhere == (made_in != (None, None))
 
 
-def test_a_place_that_is_another_name_of_the_same_one_is_refused() -> None:
+def test_iceberg_alias_of_the_catalog_is_refused() -> None:
     asked = NewJob(name("spark_catalog.sales.orders"), target_catalog="Ice", target_schema="lake")
     with conditions.raises("TARGET_CATALOG_IS_ALIAS", table=asked.name, alias="ice", catalog="spark_catalog"):
-        placed(asked, "ice")
+        with_target(asked, "ice")
 
 
-def test_hive_table_that_shares_its_files_with_a_delta_table_can_t_keep_its_name() -> None:
+def test_hive_table_that_shares_files_with_a_delta_table_cannot_keep_its_name() -> None:
     asked = NewJob(
         name("spark_catalog.sales.orders"),
         TargetFormat.DELTA,
@@ -243,13 +243,13 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_can_t_keep_its_name
         old_name=OldName.TABLE,
     )
     with conditions.raises("DELTA_TABLE_KEEPS_OLD_NAME", table=asked.name):
-        placed(asked, "ice")
-    # A rewritten table has files of its own.
-    assert placed(replace(asked, rewrite=True), "ice").old_name is OldName.TABLE
-    assert placed(replace(asked, target_schema=None), "ice").old_name is None
+        with_target(asked, "ice")
+    # A rewritten table has separate files.
+    assert with_target(replace(asked, rewrite=True), "ice").old_name is OldName.TABLE
+    assert with_target(replace(asked, target_schema=None), "ice").old_name is None
 
 
-def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
+def test_file_sets_target_catalog_and_schema(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text(
         "table,target_catalog,target_schema,old_name\na.b,main,{schema}_lake,Table\nc.d,,,\n",
@@ -258,61 +258,67 @@ def test_a_file_says_where_new_tables_are_made(tmp_path: Path) -> None:
     template = replace(TEMPLATE, target_schema="lake", old_name=OldName.VIEW)
     places = [
         (request.job.target_catalog, request.job.target_schema, request.job.old_name)
-        for request in read_file(file, template, "hive")
+        for request in read_table_list(file, template, "hive")
     ]
     assert places == [("main", "{schema}_lake", OldName.TABLE), (None, "lake", OldName.VIEW)]
     file.write_text("table,old_name\na.b,gone\n", encoding="utf-8")
-    with pytest.raises(SpecError, match="old_name must be view or table, and is 'gone'"):
-        read_file(file, template, "hive")
+    with pytest.raises(SpecError, match="old_name must be view or table, but is 'gone'"):
+        read_table_list(file, template, "hive")
 
 
-def test_a_file_says_which_tables_may_be_written_anew(tmp_path: Path) -> None:
+def test_file_permits_rewrites(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,rewrite\na.b,True\nc.d,\ne.f,false\n", encoding="utf-8")
-    rewritten = read_file(file, replace(TEMPLATE, rewrite=True), "c")
+    rewritten = read_table_list(file, replace(TEMPLATE, rewrite=True), "c")
     assert [request.job.rewrite for request in rewritten] == [True, True, False]
     file.write_text("table,rewrite\na.b,yes\n", encoding="utf-8")
-    with pytest.raises(SpecError, match="rewrite must be true or false, and is 'yes'"):
-        read_file(file, TEMPLATE, "c")
+    with pytest.raises(SpecError, match="rewrite must be true or false, but is 'yes'"):
+        read_table_list(file, TEMPLATE, "c")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PowerShell writes one into a pipe too."""
+def test_byte_order_mark_of_a_pipe_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PowerShell writes a byte order mark into a pipe."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa.b\r\nc.d\r\n")))
-    read = read_file(Path("-"), TEMPLATE, "hive")
+    read = read_table_list(Path("-"), TEMPLATE, "hive")
     assert [request.tables for request in read] == [name("hive.a.b"), name("hive.c.d")]
 
 
-def test_a_pipe_that_is_no_utf_8_is_reported_whatever_the_locale_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_that_is_not_utf_8_is_reported_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     latin = io.TextIOWrapper(io.BytesIO(b"sales.\xe4\n"), "utf-8", "surrogateescape")
     monkeypatch.setattr(sys, "stdin", latin)
     with conditions.raises("TABLE_LIST_NOT_UTF8", file="-"):
-        read_file(Path("-"), TEMPLATE, "hive")
+        read_table_list(Path("-"), TEMPLATE, "hive")
 
 
-def test_a_file_knows_the_placeholders_of_the_settings_alone(tmp_path: Path) -> None:
+def test_unknown_placeholder_in_a_file_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,target_catalog,target_schema\na.b,{catlog}_new,\nc.d,,{schema}_{table}\n")
     with pytest.raises(SpecError) as caught:
-        read_file(file, TEMPLATE, "hive")
+        read_table_list(file, TEMPLATE, "hive")
     assert [(problem.path, problem.message) for problem in caught.value.problems] == [
-        ("line 2", "target_catalog knows {catalog} and {schema} alone, and is '{catlog}_new'"),
-        ("line 3", "target_schema knows {catalog} and {schema} alone, and is '{schema}_{table}'"),
+        (
+            "line 2",
+            "target_catalog accepts only the placeholders {catalog} and {schema}, but is '{catlog}_new'",
+        ),
+        (
+            "line 3",
+            "target_schema accepts only the placeholders {catalog} and {schema}, but is '{schema}_{table}'",
+        ),
     ]
 
 
-def test_a_table_that_a_file_describes_in_two_ways_is_reported(tmp_path: Path) -> None:
+def test_contradictory_lines_of_a_table_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "tables.csv"
     file.write_text("table,wave\na.b,first\nc.d,first\nA.B,second\nc.d,first\n")
     with pytest.raises(SpecError, match=r"line 4: hive\.a\.b is in line 2 too, with other values: keep one"):
-        read_file(file, TEMPLATE, "hive")
+        read_table_list(file, TEMPLATE, "hive")
 
 
-def test_names_that_a_query_fills_up_with_blanks_are_the_tables_all_the_same() -> None:
-    # As a column of the type CHAR gives them; MariaDB takes both for one name.
+def test_padded_names_of_a_query_are_stripped() -> None:
+    # A CHAR column pads names; MariaDB treats both as equal.
     frame = SimpleNamespace(columns=["a", "b", "c"], collect=lambda: [("Hive ", "sales  ", "orders  ")])
     spark: Any = SimpleNamespace(sql=lambda query: frame)
-    assert asked(spark, "SELECT …") == [name("hive.sales.orders")]
+    assert query_tables(spark, "SELECT …") == [name("hive.sales.orders")]
     frame.collect = lambda: [("hive", "  ", "orders")]
     with conditions.raises("QUERY_ROW_INCOMPLETE", parts=("hive", "", "orders")):
-        asked(spark, "SELECT …")
+        query_tables(spark, "SELECT …")

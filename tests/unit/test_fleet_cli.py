@@ -1,4 +1,4 @@
-"""``tableferry fleet`` as it is typed: the queue is filled, looked into and changed, without a JVM."""
+"""``tableferry fleet`` commands that fill, list and change the queue, without a JVM."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def jobs() -> list[Job]:
 
 
 def change(name: str, **columns: Any) -> None:
-    """Let a job be as a mode leaves it."""
+    """Store a job in a state that a mode leaves."""
     store = open_store(STORE)
     (job,) = (job for job in store.jobs(everything()) if job.tbl_name == name)
     if "record" in columns:
@@ -71,7 +71,7 @@ def change(name: str, **columns: Any) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a queue of three tables, made as people make it."""
+    """A folder with a queue of three tables, created by commands."""
     folder = tmp_path_factory.mktemp("fleet")
     settings = f"store: {STORE}\nenvironments:\n  other: {{store: 'sqlite:///o.db'}}\n"
     (folder / "fleet.yml").write_text(settings)
@@ -86,22 +86,22 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def queue(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A queue with three tables, in the folder that the command is typed in."""
+    """A queue with three tables in the working directory."""
     shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    # Nothing here may need a session.
+    # No command here needs a session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     return tmp_path
 
 
-def test_every_command_has_its_help() -> None:
+def test_every_command_has_help() -> None:
     shown = call("--help").stdout
     for command in COMMANDS:
         assert re.search(rf"(?m)^  {command} ", shown), command
         assert "--store" in call(command, "--help").stdout
 
 
-def test_views_are_reported_by_what_became_of_them(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_are_reported_by_their_result(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = TableName(("spark_catalog", "sales", "v"))
     new = TableName(("spark_catalog", "lake", "v"))
     asked: list[ViewOptions] = []
@@ -140,14 +140,14 @@ def test_views_are_reported_by_what_became_of_them(queue: Path, monkeypatch: pyt
     assert "No view reads a table that has moved" in call("views").stdout
 
 
-def test_every_command_of_waves_has_its_help() -> None:
+def test_every_wave_command_has_help() -> None:
     shown = call("wave", "--help").stdout
     for command in WAVE_COMMANDS:
         assert re.search(rf"(?m)^  {command} ", shown), command
         assert "--store" in call("wave", command, "--help").stdout
 
 
-def test_a_wave_is_made_filled_started_and_paused(queue: Path) -> None:
+def test_wave_is_added_filled_started_and_paused(queue: Path) -> None:
     assert call("wave", "status").stdout == (
         "No wave exists: create one with tableferry fleet wave add WAVE TABLE…\n"
     )
@@ -180,7 +180,7 @@ def test_record_of_a_job_is_shown_as_json(queue: Path) -> None:
     assert '{"failures": 1, "last_error": "x"}' in call("show", "sales.orders").stdout
 
 
-def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> None:
+def test_readers_are_listed_with_the_server_reply_and_dropped(queue: Path) -> None:
     refusals = {"level": 1, "recipients": {"bob@tea.example": "550 5.7.1 not allowed"}}
     change("orders", downstream_users=("Bob@tea.example", "eve"), record={"refused_recipients": refusals})
     change("lines", downstream_users=("Bob@tea.example",))
@@ -197,11 +197,11 @@ def test_readers_are_listed_with_the_servers_words_and_dropped(queue: Path) -> N
     assert left == {"orders": ("eve",), "lines": (), "clicks": ()}
     assert data("readers", "list", "--refused") == []
     assert "No reader matches." in call("readers", "list", "logs.*").stdout
-    nobody = call("readers", "drop", "bob@tea.example", status=1).stderr
-    assert "[READER_OF_NO_TABLE] bob@tea.example " in nobody
+    unknown = call("readers", "drop", "bob@tea.example", status=1).stderr
+    assert "[READER_OF_NO_TABLE] bob@tea.example " in unknown
 
 
-def test_a_reader_by_name_is_the_one_with_the_address(queue: Path) -> None:
+def test_reader_is_found_by_name_and_by_address(queue: Path) -> None:
     settings = queue / "fleet.yml"
     settings.write_text(settings.read_text() + "mail: {domain: tea.example}\n")
     refusals = {"level": 1, "recipients": {"bob@tea.example": "550 5.7.1 not allowed"}}
@@ -212,7 +212,7 @@ def test_a_reader_by_name_is_the_one_with_the_address(queue: Path) -> None:
     assert data("readers", "list") == []
 
 
-def test_a_reader_is_dropped_later_from_a_table_that_a_run_has(queue: Path) -> None:
+def test_reader_of_a_claimed_table_is_dropped_later(queue: Path) -> None:
     change("orders", downstream_users=("eve",))
     change("clicks", downstream_users=("eve",))
     store = open_store(STORE)
@@ -232,7 +232,7 @@ def test_a_reader_is_dropped_later_from_a_table_that_a_run_has(queue: Path) -> N
         (("paused",), True, 0),
     ],
 )
-def test_a_run_says_by_its_exit_code_that_tables_paused(
+def test_exit_code_of_a_run_reports_paused_tables(
     queue: Path, monkeypatch: pytest.MonkeyPatch, outcomes: tuple[Outcome, ...], dry: bool, code: int
 ) -> None:
     report = ModeReport(tuple(JobReport(some_job(), outcome) for outcome in outcomes))
@@ -240,7 +240,7 @@ def test_a_run_says_by_its_exit_code_that_tables_paused(
     call("migrate", *(["--dry-run"] if dry else []), status=code)
 
 
-def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:
+def test_run_names_the_wave_that_tables_wait_for() -> None:
     ready: dict[str, Any] = {"state": State.READY, "desired_state": State.WRITES_BLOCKED}
     waiting, free = some_job(**ready, wave="w1"), some_job(**ready)
     assert list(next_step_lines([waiting, free, waiting], {"w1": Wave("w1")})) == [
@@ -253,7 +253,7 @@ def test_after_a_run_the_wave_that_is_waited_for_is_named() -> None:
     ]
 
 
-def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> None:
+def test_limits_of_a_wave_are_changed_and_removed_separately(queue: Path) -> None:
     call("wave", "add", "w1", "--tables-at-once", "2", "--hours", "22:00-06:00")
     call("wave", "add", "w1", "--stop-percent", "25")
     (wave,) = (row["wave"] for row in data("wave", "status"))
@@ -264,7 +264,7 @@ def test_limits_of_a_wave_are_changed_one_by_one_and_taken_away(queue: Path) -> 
     assert wave["stop_percent"] == 25
 
 
-def test_a_number_of_tables_that_no_queue_takes_is_refused(queue: Path) -> None:
+def test_number_of_tables_above_the_column_limit_is_refused(queue: Path) -> None:
     refusal = call("wave", "add", "w1", "--tables-at-once", "3000000000", status=2).stderr
     assert "--tables-at-once" in refusal
     assert data("wave", "status") == []
@@ -276,13 +276,13 @@ def test_tables_are_added_with_their_wave(queue: Path) -> None:
     assert len(jobs()) == 3
     call("wave", "add", "w1")
     call("add", "hr.people", "sales.orders", "--wave", "w1")
-    # What had a job keeps its wave.
+    # A table with a job keeps its wave.
     assert {job.tbl_name: job.wave for job in jobs()} == {
         "orders": None, "lines": None, "clicks": None, "people": "w1",
     }  # fmt: skip
 
 
-def test_a_file_says_which_wave_each_table_goes_with(queue: Path) -> None:
+def test_file_sets_the_wave_of_each_table(queue: Path) -> None:
     (queue / "tables.csv").write_text("table,wave\nhr.people,w1\nhr.leave,\nhr.payroll,w2\n")
     assert "[WAVE_NOT_FOUND] The wave 'w1' " in call("add", "--file", "tables.csv", status=1).stderr
     call("wave", "add", "w1")
@@ -290,25 +290,25 @@ def test_a_file_says_which_wave_each_table_goes_with(queue: Path) -> None:
     assert len(jobs()) == 3
     call("wave", "add", "w2")
     call("add", "--file", "tables.csv", "--wave", "w2")
-    # What the file says goes before what the command says of all.
+    # The file overrides the option of the command.
     assert {job.tbl_name: job.wave for job in jobs()[3:]} == {"people": "w1", "leave": "w2", "payroll": "w2"}
 
 
-def test_tables_that_have_begun_stay_in_their_wave(queue: Path) -> None:
+def test_started_tables_stay_in_their_wave(queue: Path) -> None:
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     shown = call("wave", "add", "w1", "sales.*", status=1).stdout
     assert "1 table added to it." in shown
     left = "Not added, because they have started or a worker has them: spark_catalog.sales.orders\n"
     assert left in shown
-    # Those that are there already are no error.
+    # Existing jobs are no error.
     call("wave", "add", "w1", "sales.lines")
 
 
-def test_a_wave_whose_tables_have_begun_has_no_preflight(queue: Path) -> None:
+def test_wave_with_started_tables_has_no_preflight(queue: Path) -> None:
     call("wave", "add", "w1", "sales.orders")
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
-    said = call("preflight", "--wave", "w1", status=1).stderr
-    assert "[NO_TABLE_OF_WAVE_WAITS] No table of the wave w1 " in said
+    error = call("preflight", "--wave", "w1", status=1).stderr
+    assert "[NO_TABLE_OF_WAVE_WAITS] No table of the wave w1 " in error
     assert "[WAVE_NOT_FOUND] The wave 'w2' " in call("preflight", "--wave", "w2", status=1).stderr
     for which in (["--wave", "w2"], []):
         ignored = call("preflight", "--target-format", "delta", *which, status=1).stderr
@@ -333,14 +333,14 @@ def test_a_wave_whose_tables_have_begun_has_no_preflight(queue: Path) -> None:
         (["add", "w1", "x.*"], "[JOB_NOT_IN_QUEUE] 'x.*' "),
     ],
 )
-def test_what_a_wave_cannot_be_is_reported(queue: Path, arguments: list[str], message: str) -> None:
+def test_invalid_wave_is_reported(queue: Path, arguments: list[str], message: str) -> None:
     call("wave", "add", "w1")
     before = data("wave", "status")
     assert message in call("wave", *arguments, status=1).stderr
     assert data("wave", "status") == before
 
 
-def test_a_queue_is_made_and_filled_once(queue: Path) -> None:
+def test_queue_is_created_and_filled_once(queue: Path) -> None:
     assert call("init").stdout == f"The queue is ready: {STORE}\nNext: tableferry fleet add TABLE…\n"
     assert call("add", "sales.orders", "Sales.Refunds").stdout == (
         "Added 1 table; 1 had a job already.\nNext: tableferry fleet preprocess\n"
@@ -356,7 +356,7 @@ def test_a_queue_is_made_and_filled_once(queue: Path) -> None:
     }
 
 
-def test_tables_that_had_a_job_keep_their_wave_and_that_is_said(queue: Path) -> None:
+def test_tables_with_a_job_keep_their_wave_and_are_reported(queue: Path) -> None:
     for wave in ("w1", "w2"):
         call("wave", "add", wave)
     remedy = "tableferry fleet wave add w1 TABLE… changes it."
@@ -373,7 +373,7 @@ def test_tables_that_had_a_job_keep_their_wave_and_that_is_said(queue: Path) -> 
     assert call("add", "--file", "none.csv").stdout == "Added 0 tables; 1 had a job already.\n"
 
 
-def test_tables_come_from_files_too_and_a_dry_run_adds_none(queue: Path) -> None:
+def test_tables_are_read_from_files_and_dry_run_adds_none(queue: Path) -> None:
     (queue / "more.txt").write_text("hr.people\nhr.payroll\n")
     shown = call("add", "--file", "more.txt", "--tables", "hr.leave, hr.people", "--dry-run")
     assert shown.stdout.splitlines() == [
@@ -386,7 +386,7 @@ def test_tables_come_from_files_too_and_a_dry_run_adds_none(queue: Path) -> None
     assert {job.initial_gap_days for job in jobs() if job.db_name == "hr"} == {0}
 
 
-def test_where_new_tables_are_made_is_shown_and_kept(queue: Path) -> None:
+def test_target_of_new_tables_is_shown_and_stored(queue: Path) -> None:
     where = ("--set", "target.schema={schema}_lake", "--set", "target.catalog=main")
     shown = call("add", "hr.leave", *where, "--dry-run")
     assert shown.stdout.splitlines()[0] == "spark_catalog.hr.leave to Iceberg, as main.hr_lake.leave"
@@ -398,7 +398,7 @@ def test_where_new_tables_are_made_is_shown_and_kept(queue: Path) -> None:
     assert "iceberg, main.hr_lake.leave" in " ".join(call("list", "hr.*").stdout.split())
 
 
-def test_tables_that_a_migration_made_are_left_out_and_said(queue: Path) -> None:
+def test_tables_created_by_a_migration_are_left_out_and_reported(queue: Path) -> None:
     change("orders", state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY, in_process=True)
     shown = call("add", "sales.orders_hive", "sales.orders_iceberg", "logs.clicks_iceberg")
     assert shown.stdout.startswith("Added 1 table.")
@@ -444,7 +444,7 @@ def test_paused_jobs_are_listed_by_cause_with_one_remedy_each(queue: Path) -> No
     assert call("list", "--paused", "--limit", "1").stdout.endswith("1 of 3 jobs\n")
 
 
-def test_a_job_is_shown_with_what_happened_and_what_comes_next(queue: Path) -> None:
+def test_job_is_shown_with_its_history_and_next_action(queue: Path) -> None:
     begins = NOW + timedelta(days=14)
     change(
         "orders",
@@ -468,21 +468,21 @@ def test_a_job_is_shown_with_what_happened_and_what_comes_next(queue: Path) -> N
     assert details["letters"] == []
 
 
-def test_a_name_that_means_two_jobs_is_asked_for_in_full(queue: Path) -> None:
+def test_name_of_two_jobs_needs_its_catalog(queue: Path) -> None:
     call("add", "main.sales.orders")
     shown = call("show", "sales.orders", status=1).stderr
     assert "[JOB_AMBIGUOUS] 'sales.orders' is the name of 2 jobs: spark_catalog.sales.orders, main." in shown
     assert call("show", "main.sales.orders").stdout.startswith("main.sales.orders: Undefined\n")
 
 
-def test_the_time_is_the_queue_s_and_not_the_machine_s(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_use_the_time_of_the_queue(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     then = datetime(2031, 5, 1, 12, tzinfo=UTC)
     monkeypatch.setattr(SqlStore, "now", lambda store: then)
     call("pause", "sales.*")
     assert {job.last_updated_time == then for job in jobs() if job.migration_paused} == {True}
 
 
-def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
+def test_job_is_paused_with_a_reason_and_resumed(queue: Path) -> None:
     change("orders", state=State.ICEBERG_READY, desired_state=State.ICEBERG_PRIMARY, in_process=True)
 
     paused = call("pause", "sales.*", "--reason", "quarter end")
@@ -502,7 +502,7 @@ def test_a_job_is_paused_with_a_reason_and_goes_on(queue: Path) -> None:
     assert by_table["lines"].migration_paused
 
 
-def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
+def test_finding_is_accepted_once(queue: Path) -> None:
     def noted() -> Any:
         [orders] = (job for job in jobs() if job.tbl_name == "orders")
         return orders.record.accept
@@ -515,7 +515,7 @@ def test_what_was_found_is_accepted_for_once(queue: Path) -> None:
     assert noted() == ""
 
 
-def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
+def test_resumed_reverted_job_starts_from_the_beginning(queue: Path) -> None:
     change(
         "orders",
         state=State.ICEBERG_DROPPED,
@@ -532,7 +532,7 @@ def test_a_reverted_job_that_is_resumed_starts_over(queue: Path) -> None:
     assert (orders.state, orders.comm_level1_date) == (State.UNDEFINED, None)
 
 
-def test_a_job_that_cannot_be_rewritten_leaves_the_others(queue: Path) -> None:
+def test_job_that_cannot_be_rewritten_does_not_stop_other_jobs(queue: Path) -> None:
     text, begun = PauseReason.IS_CSV_TEXT.value, State.WRITES_BLOCKED
     change("orders", migration_paused=True, pause_reason=text, state=begun, in_process=True)
     change("clicks", migration_paused=True, pause_reason=text)
@@ -542,14 +542,14 @@ def test_a_job_that_cannot_be_rewritten_leaves_the_others(queue: Path) -> None:
     assert [job.tbl_name for job in jobs() if job.migration_paused] == ["orders"]
 
 
-def test_a_job_that_goes_on_says_that_it_waits_for_its_wave(queue: Path) -> None:
+def test_resumed_job_reports_that_it_waits_for_its_wave(queue: Path) -> None:
     call("wave", "add", "w1", "sales.orders")
     ready = {"state": State.READY, "desired_state": State.WRITES_BLOCKED, "to_be_processed": True}
     change("orders", migration_paused=True, pause_reason="PAUSED_BY_USER", **ready)
     assert "is resumed: waits for the wave w1" in call("resume", "sales.orders").stdout
 
 
-def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
+def test_claimed_job_is_not_changed(queue: Path) -> None:
     store = open_store(STORE)
     store.claim(everything(), "w1", now=store.now(), lease=timedelta(hours=1), limit=1)
     store.close()
@@ -561,7 +561,7 @@ def test_a_job_that_a_worker_has_stays_as_it_is(queue: Path) -> None:
     assert "If a worker has the job, wait until its run ends." in shown.stderr
 
 
-def test_jobs_that_are_through_move_to_the_archive(queue: Path) -> None:
+def test_completed_jobs_are_archived(queue: Path) -> None:
     change("orders", state=State.HIVE_DROPPED, desired_state=State.HIVE_DROPPED, comm_level3_date=NOW)
     assert data("archive") == {"archived": 1}
     assert call("archive").stdout.startswith("0 jobs moved to the archive;")
@@ -569,7 +569,7 @@ def test_jobs_that_are_through_move_to_the_archive(queue: Path) -> None:
     assert call("show", "sales.orders").stdout.startswith("spark_catalog.sales.orders: HiveDropped\n")
 
 
-def test_how_far_the_fleet_is_is_reported_and_written(queue: Path) -> None:
+def test_status_is_printed_and_written(queue: Path) -> None:
     assert "Undefined" in call("status").stdout
     assert data("status")["total"] == 3
     assert call("status", "--html", "fleet.html").stdout == "Wrote fleet.html\n"
@@ -581,9 +581,7 @@ def test_how_far_the_fleet_is_is_reported_and_written(queue: Path) -> None:
     assert "leave out --html" in call("status", "--watch", "--html", "x", status=2).stderr
 
 
-def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
-    queue: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queue_is_set_by_flag_section_and_variable(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("init", "--env", "other").stdout.startswith("The queue is ready: sqlite:///o.db")
     assert data("list", "--env", "other") == []
     assert len(data("list", "--env", "other", "--store", STORE)) == 3
@@ -596,7 +594,7 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
     [
         (["add"], "[NO_TABLE_TO_ADD]"),
         (["add", "orders"], "[TABLE_NAME_WITHOUT_SCHEMA] 'orders' "),
-        (["add", "a.b", "--set", "target=delta"], "--set target: unknown: target_format is meant?"),
+        (["add", "a.b", "--set", "target=delta"], "--set target: unknown: did you mean target_format?"),
         (["add", "a.b", "--set", "target_format"], "Write --set NAME=VALUE."),
         (["add", "sales.*"], "SPARK_REMOTE"),
         (["preprocess"], "SPARK_REMOTE"),
@@ -618,25 +616,23 @@ def test_which_queue_is_meant_is_said_by_flag_section_and_variable(
         ),
     ],
 )
-def test_what_cannot_be_done_is_reported_with_the_remedy(
-    queue: Path, arguments: list[str], message: str
-) -> None:
+def test_invalid_command_is_reported_with_a_remedy(queue: Path, arguments: list[str], message: str) -> None:
     assert message in call(*arguments, status=1).stderr
 
 
 @pytest.mark.parametrize("catalog", ["", " ", "a.b", "x*", "a/b"])
 @pytest.mark.parametrize("command", ["add", "preflight"])
-def test_a_catalog_that_is_none_is_a_wrong_command_line(queue: Path, command: str, catalog: str) -> None:
+def test_invalid_catalog_is_a_usage_error(queue: Path, command: str, catalog: str) -> None:
     assert "isn't the name of a catalog" in call(command, "s.t", "--catalog", catalog, status=2).stderr
 
 
 @pytest.mark.parametrize("worker", ["0/4", "5/4", "1", "a/b", f"1/{10**30}"])
-def test_a_worker_that_is_none_is_a_wrong_command_line(queue: Path, worker: str) -> None:
+def test_invalid_worker_is_a_usage_error(queue: Path, worker: str) -> None:
     assert "--worker" in call("migrate", "--worker", worker, status=2).stderr
 
 
 @pytest.mark.parametrize("arguments", [["migrate", "--dryrun", "no"], ["preprocess", "--batch-size", "0"]])
-def test_a_parameter_that_is_none_is_a_wrong_command_line(queue: Path, arguments: list[str]) -> None:
+def test_invalid_parameter_is_a_usage_error(queue: Path, arguments: list[str]) -> None:
     call(*arguments, status=2)
 
 
@@ -667,14 +663,14 @@ def commands_of_jobs() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("arguments", commands_of_jobs(), ids=lambda arguments: arguments[1])
-def test_what_the_jobs_of_the_bundle_say_is_understood(tmp_path: Path, arguments: list[str]) -> None:
+def test_commands_of_the_bundle_jobs_are_parsed(tmp_path: Path, arguments: list[str]) -> None:
     assert not [word for word in arguments if "{" in word]
-    # It comes as far as the queue, which is none.
+    # The command fails at the missing queue.
     output = call(*arguments[1:], status=1).stderr
     assert "[QUEUE_ADDRESS_INVALID] 'orders' " in output
 
 
-def test_a_password_in_the_address_is_never_shown() -> None:
+def test_password_in_the_address_is_not_shown() -> None:
     assert redact_password("mysql://u:p@ss@host/db") == "mysql://u:***@host/db"
     assert redact_password("mysql://u@host/db") == "mysql://u@host/db"
     options = "postgresql://u@host/db?sslmode=require&password="
@@ -682,20 +678,20 @@ def test_a_password_in_the_address_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("uid not found: 1000"), OSError("No username set")])
-def test_who_has_a_number_and_no_name_pauses_a_job(
+def test_user_without_a_name_pauses_a_job(
     queue: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """As a container does that runs under any number."""
+    """A container can run under any user number."""
 
-    def nobody() -> str:
+    def without_name() -> str:
         raise error
 
-    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("getpass.getuser", without_name)
     call("pause", "sales.orders")
     (event,) = data("show", "sales.orders")["events"]
     assert event["worker"] == f"uid {os.getuid()}"
 
 
-def test_an_owner_without_an_address_is_none(queue: Path) -> None:
+def test_owner_without_an_address_is_left_out(queue: Path) -> None:
     (job,) = data("add", "sales.new", "--dry-run", "--owner", "", "--owner", " a@b ", "--user", "")["jobs"]
     assert (job["tbl_owners"], job["downstream_users"]) == (["a@b"], [])

@@ -18,8 +18,7 @@ from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import Event, NotificationRecord
-from tableferry.fleet.queue.rows import to_row
+from tableferry.fleet.queue.records import Event, NotificationRecord, to_row
 from tableferry.fleet.queue.schema import events, jobs, metadata, notifications, waves
 from tableferry.fleet.queue.sql import SqlStore
 from tableferry.fleet.reports.figures import (
@@ -437,7 +436,7 @@ def _trouble(fleet: Fleet, job: Job) -> tuple[datetime, Trouble, str] | None:
     if _is_outdated(job):
         since = job.last_updated_time if job.shadow_status else job.comm_level2_date
         assert since is not None
-        return since, Trouble.SHADOW_BEHIND, "the Hive copy isn't up to date"
+        return since, Trouble.SHADOW_DELAYED, "the Hive copy isn't up to date"
     if _lapsed(job):
         assert job.lease_until is not None
         words = "the claim of worker {claimed_by} has lapsed"

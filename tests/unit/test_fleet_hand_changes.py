@@ -58,7 +58,7 @@ PAIRS: dict[str, tuple[State, State]] = {
     "copying back": (State.WRITES_BLOCKED, State.SYNC_HIVE),
 }
 
-# For each pair of conditions: what is found, and the command, in each group of phases.
+# For each pair of conditions: the finding and the command, in each group of phases.
 ON = ("unblocking", "probation", "archiving")
 BACKWARD = ("reverting", "reverting from the archive", "copying back")
 MATRIX: dict[tuple[Condition, Condition], dict[tuple[str, ...], tuple[PauseReason | None, str]]] = {
@@ -135,7 +135,7 @@ def test_changed_tables_have_a_finding_and_its_command(
     assert (change.finding.reason, change.command) == (reason, command)
     assert command in change.finding.text
     paused = stopped.paused(change.finding.reason, change.finding.text).with_record(found=change.acceptance)
-    # The column takes all of it, and the job's line names the same command.
+    # The column stores the whole reason, and the job's line names the same command.
     assert len(paused.pause_reason) < LONGEST_REASON
     assert resume_command(paused) == command
     assert next_action(paused).what.endswith(f" Then: {command}")
@@ -232,7 +232,7 @@ def test_revert_gives_the_hive_copy_its_name_when_the_new_table_was_dropped(
         assert steps[-1] == Rename(names.hive, names.main)
 
 
-def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_what_is_lost() -> None:
+def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_the_lost_rows() -> None:
     change = find_hand_change(at("probation"), C.FILES_GONE, C.SOUND, {})
     assert change is not None
     paused = (
@@ -243,7 +243,7 @@ def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_what_is_lost() 
     reverting = _prepare_revert(paused, paused.created_at, from_archive=False)
     assert reverting.record.accept == Acceptance.GIVE_UP_NEW_TABLE
     assert reverting.pair in BACK
-    # A revert that was started before somebody read the finding asks for that.
+    # A revert that started before a user read the finding requires that.
     assert not _prepare_revert(at("probation"), paused.created_at, from_archive=False).record.accept
 
 
@@ -273,7 +273,7 @@ def entry(kind: Kind, properties: str = "", created: str = CREATED) -> Entry:
         (Kind.ICEBERG, entry(Kind.HIVE, created="Sun Nov 29 22:15:17 UTC 2026"), (C.SOUND, C.REPLACED)),
         (
             Kind.ICEBERG,
-            # Restored by the statement that SHOW CREATE TABLE gave.
+            # Restored by the statement from SHOW CREATE TABLE.
             entry(Kind.HIVE, "[tableferry.first_location=file:/w/orders]", "Sun Nov 29 22:15:17 UTC 2026"),
             (C.SOUND, C.SOUND),
         ),

@@ -60,12 +60,12 @@ CREATED = "Sat Nov 28 22:15:16 UTC 2026"
 
 
 class Death(BaseException):
-    """A worker dies."""
+    """The crash of a worker."""
 
 
 @dataclass
 class Table:
-    """A table that people see under a name.
+    """A table with a name in the catalog.
 
     Attributes:
         kind: Its format.
@@ -84,7 +84,7 @@ class Table:
 
 @dataclass
 class World:
-    """The tables of one job, and what must be left of their rows.
+    """The tables of one job, and the rows that must remain.
 
     Attributes:
         store: The queue.
@@ -132,7 +132,7 @@ class World:
         warehouse = Warehouse(nothing, nothing)
         return Worker(self.store, lambda: warehouse, FleetSettings(tables_at_once=1), "w", self.clock)
 
-    # The catalog, as the fleet asks it.
+    # The catalog, as the fleet reads it.
 
     def job_tables(self, _: Warehouse, names: Names) -> Mapping[TableName, Kind]:
         actual = {name: table.kind for name, table in self.tables.items()}
@@ -223,10 +223,10 @@ class World:
         if self.tables[name].unreadable:
             raise TableError(f"{name} has no metadata")
 
-    # What people do.
+    # Changes by users.
 
     def write(self) -> None:
-        """Write a row to the table with the job's name, if people may."""
+        """Write a row to the table with the job's name, if writes aren't blocked."""
         table = self.tables.get(self.names.main)
         if table and table.ours and table.writable and not table.unreadable:
             number = next(self.numbers)
@@ -265,7 +265,7 @@ class World:
         self.log.append(f"by hand: {change}")
 
     def obey(self) -> None:
-        """Do what the finding of a paused job asks for, and run its command."""
+        """Follow the remedy of a paused job, and run its command."""
         job, names = self.job, self.names
         if not job.migration_paused or reason(job) is PauseReason.REVERTED:
             return
@@ -287,7 +287,7 @@ class World:
             case ["resume", option]:
                 self.store.edit(resumed(job, accept=option == "--accept"), self.clock())
 
-    # What the fleet runs.
+    # The modes of the fleet.
 
     def start_revert(self, *, from_archive: bool) -> None:
         try:
@@ -310,7 +310,7 @@ class World:
                     self._run_forward()
                 case "shadow":
                     shadow(self.worker())
-                case "go on reverting":
+                case "continue revert":
                     revert(self.worker())
                 case "revert":
                     self.start_revert(from_archive=self.job.state is State.HIVE_DROPPED)
@@ -329,10 +329,10 @@ class World:
         run_job(run, FORWARD)
 
     def end(self) -> None:
-        """Run everything and obey each finding until the job rests."""
+        """Run all modes and follow each remedy until the job rests."""
         for _ in range(12):
             self.obey()
-            for mode in ("go on reverting", "shadow"):
+            for mode in ("continue revert", "shadow"):
                 self.run(mode)
             self._run_forward()
             job = self.job
@@ -379,7 +379,7 @@ BY_HAND = (
     "drop the copy",
     "replace the copy",
 )
-MODES = ("shadow", "archive", "revert", "go on reverting")
+MODES = ("shadow", "archive", "revert", "continue revert")
 EVENTS = st.one_of(
     st.tuples(st.sampled_from(BY_HAND), st.none()),
     st.tuples(st.sampled_from(BY_HAND), st.none()),

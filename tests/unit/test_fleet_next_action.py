@@ -1,4 +1,4 @@
-"""What comes next to a job, what a pause asks of people, and how a job goes on."""
+"""The next action of a job, the remedy of a pause, and how a job is resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.fleet.jobs.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.jobs.next_action import NextAction, next_action
-from tableferry.fleet.jobs.pauses import left_as, reason, remedy, remedy_of, resumed
+from tableferry.fleet.jobs.pauses import describe_tables, reason, remedy, remedy_of, resumed
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 
@@ -49,7 +49,7 @@ READY: dict[str, Any] = {"state": S.READY, "desired_state": S.WRITES_BLOCKED, "t
         ({**RESTING, "desired_state": S.WRITES_BLOCKED}, "revert", None),
     ],
 )
-def test_the_mode_that_goes_on_is_named_with_its_time(
+def test_next_mode_is_named_with_its_time(
     columns: dict[str, Any], mode: str | None, when: datetime | None
 ) -> None:
     action = next_action(job(**columns))
@@ -72,7 +72,7 @@ def test_the_mode_that_goes_on_is_named_with_its_time(
         ({**RESTING, "desired_state": S.WRITES_BLOCKED}, False),
     ],
 )
-def test_who_waits_for_a_wave_is_told_how_it_is_started(
+def test_job_that_waits_for_a_wave_has_the_start_command(
     columns: dict[str, Any], waits: bool, status: WaveStatus
 ) -> None:
     waiting = job(**columns, wave="w1")
@@ -100,7 +100,7 @@ def test_every_transition_has_a_mode() -> None:
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_somebody_wrote_any_two_states_into_the_queue(state: State) -> None:
+def test_any_pair_of_states_has_a_next_action(state: State) -> None:
     for desired in State:
         for in_process in (False, True):
             for notified in (None, NOW):
@@ -109,7 +109,7 @@ def test_somebody_wrote_any_two_states_into_the_queue(state: State) -> None:
     assert next_action(job(state=S.READY, desired_state=S.READY, comm_level1_date=NOW)).mode is None
 
 
-def test_a_paused_job_says_what_a_person_does() -> None:
+def test_paused_job_has_a_remedy_and_a_command() -> None:
     paused = job().paused(PauseReason.IS_CSV_TEXT, "it is text")
     assert reason(paused) is PauseReason.IS_CSV_TEXT
     assert next_action(paused).what == (
@@ -123,11 +123,11 @@ def test_a_paused_job_says_what_a_person_does() -> None:
     assert reason(job()) is None
 
 
-def test_what_a_permission_to_rewrite_puts_right_says_so() -> None:
+def test_remedy_of_rewritable_reasons_names_the_rewrite() -> None:
     assert {reason for reason in PauseReason if "--rewrite" in remedy_of(reason.value)} == REWRITABLE
 
 
-def test_the_reference_lists_every_reason_with_its_remedy() -> None:
+def test_reference_lists_every_reason_with_its_remedy() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     remedies = dict(re.findall(r"^\| `([A-Z_]+)` \| .*? \| (.+?) \|$", guide, re.M))
     assert remedies == {
@@ -135,18 +135,18 @@ def test_the_reference_lists_every_reason_with_its_remedy() -> None:
     }
 
 
-def test_a_job_goes_on_where_it_was() -> None:
+def test_resumed_job_keeps_its_state() -> None:
     job_run = job(state=S.ICEBERG_READY, desired_state=S.ICEBERG_PRIMARY, in_process=True, record={"a": 1})
     assert resumed(job_run.paused(PauseReason.ROWS_DIFFER, "2 rows")) == job_run
 
 
-def test_the_attempts_of_a_job_that_somebody_resumes_are_counted_anew() -> None:
+def test_resume_resets_the_attempts() -> None:
     failing = job(state=S.ICEBERG_READY, record={"failures": 2, "last_error": "x", "a": 1})
     failing = replace(failing, shadow_status="Shadowing")
     assert resumed(failing.paused(PauseReason.STEP_FAILED)) == job(state=S.ICEBERG_READY, record={"a": 1})
 
 
-def test_a_reverted_job_starts_over() -> None:
+def test_resumed_reverted_job_starts_from_the_beginning() -> None:
     back = job(
         state=S.ICEBERG_DROPPED,
         desired_state=S.ICEBERG_DROPPED,
@@ -159,18 +159,18 @@ def test_a_reverted_job_starts_over() -> None:
     assert resumed(back) == job(tbl_owners=("a@tea.example",))
 
 
-def test_what_a_pause_leaves_behind_is_reported() -> None:
-    assert left_as(job(**READY)) == ""
-    assert left_as(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
-    assert "orders_hive isn't kept in step" in left_as(job(**RESTING))
-    # By then it has its own name again.
-    assert left_as(job(**{**RESTING, "desired_state": S.ICEBERG_DROPPED})) == ""
+def test_condition_of_the_tables_of_a_paused_job_is_reported() -> None:
+    assert describe_tables(job(**READY)) == ""
+    assert describe_tables(job(state=S.WRITES_BLOCKED)) == "writes to spark_catalog.sales.orders stay blocked"
+    assert "orders_hive isn't kept in step" in describe_tables(job(**RESTING))
+    # At this time it has its old name again.
+    assert describe_tables(job(**{**RESTING, "desired_state": S.ICEBERG_DROPPED})) == ""
 
 
 @pytest.mark.parametrize(
     ("state", "desired", "where"),
     [
-        # A worker died behind the block, before its state was saved.
+        # A worker died after the block, before the state was saved.
         (S.READY, S.WRITES_BLOCKED, "sales"),
         (S.WRITES_UNBLOCKED, S.WRITES_BLOCKED, "lake"),
         (S.HIVE_DROPPED, S.WRITES_BLOCKED, "lake"),
@@ -178,34 +178,32 @@ def test_what_a_pause_leaves_behind_is_reported() -> None:
         (S.WRITES_BLOCKED, S.SYNC_HIVE, "lake"),
     ],
 )
-def test_writes_that_stay_blocked_are_reported_whatever_the_state_says(
-    state: State, desired: State, where: str
-) -> None:
+def test_blocked_writes_are_reported_in_every_state(state: State, desired: State, where: str) -> None:
     moving = job(state=state, desired_state=desired, in_process=True, target_schema="lake")
     blocked = f"writes to spark_catalog.{where}.orders stay blocked"
-    assert left_as(moving.with_record(rights=[{"grants": {}}])) == blocked
-    assert ("stay blocked" in left_as(moving)) is (state is S.WRITES_BLOCKED)
+    assert describe_tables(moving.with_record(rights=[{"grants": {}}])) == blocked
+    assert ("stay blocked" in describe_tables(moving)) is (state is S.WRITES_BLOCKED)
 
 
 @pytest.mark.parametrize(
     ("why", "record"),
     [
-        # The writers are let in by a revert alone, which doesn't take a job that nobody has looked at.
+        # Only a revert unblocks writes, and it refuses a job without a preflight.
         (PauseReason.IS_CSV_TEXT, {"rights": [{"grants": {}}]}),
-        # Its copy would be found to have a name that is taken.
+        # The preflight would find that the name of its copy is taken.
         (PauseReason.ROWS_DIFFER, {}),
     ],
 )
-def test_a_begun_job_is_not_looked_at_anew_for_a_rewrite(why: PauseReason, record: dict[str, Any]) -> None:
+def test_started_job_is_not_resumed_with_a_rewrite(why: PauseReason, record: dict[str, Any]) -> None:
     begun: dict[str, Any] = {**READY, "to_be_processed": False, "in_process": True}
     revert = "tableferry fleet revert spark_catalog.sales.orders"
     with conditions.raises("JOB_BEGUN_WITHOUT_REWRITE", command=revert):
         resumed(job(**begun, record=record).paused(why), rewrite=True)
-    anew = resumed(job(**begun, begun_at=NOW).paused(PauseReason.IS_CSV_TEXT), rewrite=True)
-    assert (anew.state, anew.begun_at) == (S.UNDEFINED, None)
+    restarted = resumed(job(**begun, begun_at=NOW).paused(PauseReason.IS_CSV_TEXT), rewrite=True)
+    assert (restarted.state, restarted.begun_at) == (S.UNDEFINED, None)
 
 
-def test_a_paused_job_says_that_its_writers_are_kept_out() -> None:
+def test_paused_job_reports_blocked_writes() -> None:
     stopped = job(state=S.WRITES_BLOCKED, desired_state=S.SYNC_HIVE).paused(PauseReason.ROWS_DIFFER)
     assert "stay blocked" not in next_action(stopped).what
     assert next_action(stopped.with_record(rights=[{"grants": {}}])).what == (

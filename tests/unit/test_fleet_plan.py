@@ -1,4 +1,4 @@
-"""Each transition is planned from the names that are there, so that any crash is repaired by the next run."""
+"""Each transition is planned from the existing names, so the next run continues after any crash."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ORDERS = "spark_catalog.sales.orders"
 FORMATS = st.sampled_from(TargetFormat)
 FOLDER = "file:/w/orders_iceberg"
 PLACES = st.sampled_from([None, *OldName])
-"""What becomes of the old name, if the new table is in another schema."""
+"""The meaning of the old name, if the new table is in another schema."""
 
 
 def job(
@@ -78,7 +78,7 @@ def job(
 
 
 def done(step: Step, names: dict[TableName, Kind]) -> None:
-    """Do what a step does to names."""
+    """Apply a step to names."""
     match step:
         case Rename(table, to):
             assert to not in names, f"{to} would be overwritten"
@@ -110,7 +110,7 @@ def done(step: Step, names: dict[TableName, Kind]) -> None:
 
 
 def performed(job: Job, names: dict[TableName, Kind], crashes: list[int]) -> Job:
-    """Run a job to its end, dying after so many steps of each run; the next run sees only the names."""
+    """Run a job to its end, with a crash after n steps of each run; the next run sees only the names."""
     left = iter(crashes)
     while (transition := next_transition(job)) is not None:
         budget = next(left, None)
@@ -149,13 +149,13 @@ CRASHES = st.lists(st.integers(0, 6), max_size=12)
 
 
 def at_rest(names: Names, kind: Kind, hive: TableName) -> dict[TableName, Kind]:
-    """Return the tables that there are between two transitions that rest."""
+    """Return the tables of a resting job."""
     view = {names.main: Kind.VIEW} if names.elsewhere and names.hive != names.main else {}
     return {**view, names.target: kind, hive: Kind.HIVE}
 
 
 @given(FORMATS, PLACES, CRASHES, CRASHES, st.booleans(), st.booleans())
-def test_forward_and_into_the_archive_whatever_dies(
+def test_every_interrupted_run_continues_into_the_archive(
     form: TargetFormat,
     old_name: OldName | None,
     first: list[int],
@@ -175,7 +175,7 @@ def test_forward_and_into_the_archive_whatever_dies(
 
 
 @given(FORMATS, PLACES, st.integers(0, 5), CRASHES, st.integers(0, 7), st.booleans())
-def test_every_state_is_reverted_whatever_died_before(
+def test_every_state_is_reverted_after_any_crash(
     form: TargetFormat,
     old_name: OldName | None,
     transitions: int,
@@ -196,7 +196,7 @@ def test_every_state_is_reverted_whatever_died_before(
             done(step, tables)
         reverting = replace(reverting, state=reverting.desired_state, desired_state=transition.then)
         pairs.append(reverting.pair)
-    # The job may be given up in the middle of a transition: it did some of its steps, and not its state.
+    # The job may be reverted during a transition, after some of its steps and before its state was saved.
     for step in plan(reverting, tables)[:halfway]:
         done(step, tables)
     reverting = performed(replace(reverting, desired_state=REVERT_TO[reverting.state]), tables, crashes)
@@ -204,7 +204,7 @@ def test_every_state_is_reverted_whatever_died_before(
     assert tables == {names.main: Kind.HIVE}, pairs
 
 
-def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> None:
+def test_rows_are_compared_before_each_switch_and_the_archive() -> None:
     switching = job(State.ICEBERG_READY, State.ICEBERG_PRIMARY)
     names = Names.of(switching)
     steps = plan(switching, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG})
@@ -214,12 +214,12 @@ def test_the_rows_are_compared_before_each_switch_and_before_the_archive() -> No
     archive = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED), both)
     assert archive[-2] == Rename(names.hive, names.archived)
     assert VerifyShadow(names.main, names.hive) in archive
-    # A table without probation was never kept in step, and its archive is as of the switch.
+    # Without probation the Hive copy gets no changes, so the archive has the rows of the switch.
     late = CheckLate(names.main, names.hive, TargetFormat.ICEBERG)
     assert archive[0] == late
     without = plan(job(State.WRITES_UNBLOCKED, State.HIVE_DROPPED, probation=0), both)
     assert without == (late, *archive[-2:])
-    # What came between a look and the rename, also if a worker died right after it.
+    # Writes between the check and the rename, also after a worker died there.
     last_look = CheckLate(names.main, names.archived, TargetFormat.ICEBERG, decide=False)
     assert archive[-1] == last_look
     renamed = {names.main: Kind.ICEBERG, names.archived: Kind.HIVE}
@@ -293,7 +293,7 @@ def test_names_that_no_transition_leaves_are_refused(
 
 
 @pytest.mark.parametrize("made", [Kind.HIVE, Kind.VIEW])
-def test_nobody_is_kept_from_writing_when_the_archived_table_cannot_get_its_old_name(made: Kind) -> None:
+def test_revert_is_refused_before_the_block_if_the_hive_name_is_taken(made: Kind) -> None:
     back = job(State.HIVE_DROPPED, State.WRITES_BLOCKED, old_name=OldName.TABLE)
     names = Names.of(back)
     assert names.hive == names.main
@@ -303,7 +303,7 @@ def test_nobody_is_kept_from_writing_when_the_archived_table_cannot_get_its_old_
         plan(back, {**archived, names.main: made})
 
 
-def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None:
+def test_revert_after_the_switch_keeps_rows_written_to_the_copy() -> None:
     reverting = job(State.ICEBERG_READY, State.HIVE_PRIMARY)
     names = Names.of(reverting)
     steps = plan(reverting, {names.main: Kind.ICEBERG, names.hive: Kind.HIVE})
@@ -311,7 +311,7 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
         Shadow(names.main, names.hive, reverting.target_format),
         VerifyShadow(names.main, names.hive),
     )
-    # What people changed of the rights, and what was written while the first name was being swapped.
+    # Changes of privileges, and rows that were written during the first rename.
     assert steps[2:] == (
         CopyAccess(names.main, names.hive),
         CheckLate(names.main, names.hive, reverting.target_format),
@@ -325,7 +325,7 @@ def test_giving_up_after_the_switch_keeps_what_was_written_to_the_copy() -> None
 @pytest.mark.parametrize("old_name", OldName)
 @pytest.mark.parametrize("form", TargetFormat)
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_table_of_the_new_name_that_is_another_s_keeps_it_when_a_job_is_reverted(
+def test_revert_keeps_a_foreign_table_with_the_new_name(
     form: TargetFormat, old_name: OldName, state: State, copied: bool
 ) -> None:
     reverting = job(state, State.HIVE_PRIMARY, form, old_name=old_name)
@@ -334,7 +334,7 @@ def test_a_table_of_the_new_name_that_is_another_s_keeps_it_when_a_job_is_revert
     if copied:
         tables[names.copy] = target_kind(reverting)
     steps = plan(reverting, tables)
-    # Where a copy is, somebody may have written to it.
+    # A process may have written to an existing copy.
     own = (ShadowWritten(names.copy, names.main, form),) if copied and state is State.ICEBERG_READY else ()
     assert steps == own
 
@@ -350,18 +350,18 @@ def test_a_table_of_the_new_name_that_is_another_s_keeps_it_when_a_job_is_revert
         (State.WRITES_BLOCKED, State.SYNC_HIVE),
     ],
 )
-def test_another_s_table_is_never_taken_for_the_new_one(
+def test_foreign_table_is_never_used_as_the_new_table(
     pair: tuple[State, State], old_name: OldName | None
 ) -> None:
     moving = job(*pair, old_name=old_name)
     names = Names.of(moving)
-    # In place, a switch that was interrupted looks for the copy first.
+    # In place, an interrupted switch first requires the copy.
     refusal = re.compile("a table of another process|doesn't exist")
     with conditions.raises("MIGRATION_TABLE_MOVED", actual=refusal):
         plan(moving, at_rest(names, Kind.OTHER, names.hive))
 
 
-def test_what_went_on_being_written_to_hive_is_not_taken_for_late_when_the_switch_never_was() -> None:
+def test_revert_before_the_switch_checks_no_late_files() -> None:
     for old_name in (None, OldName.VIEW):
         reverting = job(State.ICEBERG_READY, State.HIVE_PRIMARY, old_name=old_name)
         names = Names.of(reverting)
@@ -375,7 +375,7 @@ def test_what_went_on_being_written_to_hive_is_not_taken_for_late_when_the_switc
         )
 
 
-def test_the_view_of_the_old_name_is_looked_at_before_anything_is_taken_from_anybody() -> None:
+def test_view_with_the_old_name_is_checked_before_the_block() -> None:
     for pair in ((State.WRITES_UNBLOCKED, State.WRITES_BLOCKED), (State.SYNC_HIVE, State.HIVE_PRIMARY)):
         reverting = job(*pair, old_name=OldName.VIEW)
         names = Names.of(reverting)
@@ -389,25 +389,25 @@ def test_the_view_of_the_old_name_is_looked_at_before_anything_is_taken_from_any
             plan(reverting, {**both, names.main: Kind.HIVE})
 
 
-def test_before_the_copy_is_dropped_it_is_looked_for_what_a_suspended_run_wrote() -> None:
+def test_suspended_runs_are_checked_before_the_copy_is_dropped() -> None:
     reverted = job(State.WRITES_UNBLOCKED, State.ICEBERG_DROPPED)
     names = Names.of(reverted)
     look, managed = CheckSuspended(names.main), MakeManaged(names.main)
     drop = DropCopy(names.copy, names.main, reverted.target_format)
     assert plan(reverted, {names.main: Kind.HIVE, names.copy: Kind.ICEBERG}) == (look, drop, managed)
-    # What a worker leaves that died between the copy's last rename and its drop.
+    # The state after a worker died between the copy's last rename and its drop.
     assert plan(reverted, {names.main: Kind.HIVE, names.dropped: Kind.ICEBERG}) == (look, drop, managed)
     assert plan(reverted, {names.main: Kind.HIVE}) == (look, managed)
 
 
-def test_a_table_that_is_given_up_in_the_middle_of_its_block_gets_its_writers_back() -> None:
+def test_revert_during_a_block_unblocks_writes() -> None:
     given_up = job(State.READY, State.ICEBERG_DROPPED)
     tables = {given_up.name: Kind.HIVE}
     assert UnblockWrites(given_up.name) not in plan(given_up, tables)
     assert plan(given_up.with_record(rights=[{"grants": {}}]), tables)[0] == UnblockWrites(given_up.name)
 
 
-def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its_copy() -> None:
+def test_rewritten_copy_is_compared_before_the_switch_and_removed_by_a_revert() -> None:
     ready, form = job(State.READY, State.WRITES_BLOCKED, rewritten=True), TargetFormat.ICEBERG
     names = Names.of(ready)
     assert plan(ready, {names.main: Kind.HIVE})[-2:] == (
@@ -427,11 +427,11 @@ def test_what_is_written_anew_is_compared_before_the_switch_and_removed_with_its
         DropCopy(names.copy, names.main, form),
         RemoveRewritten(names.copy, names.main, FOLDER),
     )
-    # Of a worker that died before it had removed them.
+    # The names after a worker died before the removal.
     assert plan(reverted, {names.main: Kind.HIVE})[1] == RemoveRewritten(names.copy, names.main, FOLDER)
 
 
-def test_a_resting_job_has_no_steps() -> None:
+def test_resting_job_has_no_steps() -> None:
     assert plan(job(State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED), {}) == ()
 
 

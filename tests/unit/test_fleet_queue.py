@@ -31,8 +31,7 @@ from tests.soak import amount
 
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.queue.rows import to_row
+from tableferry.fleet.queue.records import NewJob, to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore
@@ -40,7 +39,7 @@ from tableferry.fleet.queue.store import Store
 from tableferry.spark.tables import TableName
 
 WORKERS = amount(5, 8)
-# Each worker would load them by itself.
+# Otherwise each worker would load them.
 DRIVERS = (
     "sqlalchemy.dialects.mysql.pymysql",
     "sqlalchemy.dialects.postgresql.psycopg",
@@ -55,7 +54,7 @@ def engine_of(store: SqlStore) -> Engine:
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Callable[[str], SqlStore]]:
-    """Opens a queue for all tests, as connecting to a server takes longer than a test."""
+    """Open a queue for all tests, because the connection to a server takes longer than a test."""
     with ExitStack() as stack:
 
         @cache
@@ -137,7 +136,7 @@ def test_job_is_paused_with_a_zero_byte_in_the_reason(queue: Queue) -> None:
 
 
 def test_edit_of_a_job_builds_no_statement(sqlite: str, opened: Callable[[str], SqlStore]) -> None:
-    """Building them took most of the time in which 1,000 jobs are paused: 3,500 calls for each."""
+    """Building statements took most of the time of a pause of 1,000 jobs: 3,500 calls for each."""
     store = opened(sqlite)
     emptied(store)
     store.add([NewJob(TableName(("spark_catalog", "sales", f"t{number}"))) for number in range(21)], NOW)
@@ -154,15 +153,15 @@ def test_edit_of_a_job_builds_no_statement(sqlite: str, opened: Callable[[str], 
 def test_killed_workers_lose_and_repeat_no_job(queue: Queue, url: str) -> None:
     count = amount(60, 200)
     queue.add(*(f"t{number}" for number in range(count)))
-    # Three die: with jobs done and jobs to do, and with a transaction open.
+    # Three workers die: with finished and unfinished jobs, and in a transaction.
     deaths = {0: (3, False), 1: (1, True), 2: (4, True)}
     ended = run(url, WORKERS, deaths=deaths, loaded=DRIVERS)
     assert sorted(ended) == [*[-9] * len(deaths), *[0] * (WORKERS - len(deaths))]
     left = [job for job in queue.store.jobs(everything()) if job.state is not State.READY]
-    # What each of them had claimed and not saved, with the one that wasn't committed.
+    # The claimed and unsaved jobs of each, with the uncommitted one.
     assert Counter(job.claimed_by for job in left) == {"w0": 3, "w1": 5, "w2": 2}
     assert all(job.lease_until == NOW + LEASE for job in left)
-    # Nobody takes them before the lease is over, and then somebody does.
+    # No worker claims them before the lease ends; then a worker does.
     assert run(url, 2, now=NOW + LEASE - TICK, loaded=DRIVERS) == [0, 0]
     assert [job for job in queue.store.jobs(everything()) if job.state is not State.READY] == left
     assert run(url, WORKERS, now=NOW + LEASE, loaded=DRIVERS) == [0] * WORKERS

@@ -1,4 +1,4 @@
-"""From an address to a queue, and a database's tables from one version to the next."""
+"""Open a queue by its address, and upgrade a database's tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _drop(engine: Engine) -> None:
 
 
 def test_migrations_create_the_defined_tables(bare: SqlStore) -> None:
-    """With their columns' order and defaults, as this very database tells them."""
+    """Compare columns, their order and defaults, as the database reports them."""
     metadata.create_all(bare._engine)
     defined = reflected(bare._engine)
     _drop(bare._engine)
@@ -163,7 +163,7 @@ def test_delta_tables_keep_their_columns() -> None:
         f"CREATE TABLE IF NOT EXISTS `hive`.`fleet`.`{name}` ({text}) USING delta {PROPERTIES}"
         for name, text in columns.items()
     ]
-    # In-commit timestamps would be of the writers' own clocks.
+    # In-commit timestamps would be times of the writers' clocks.
     assert clock.startswith("CREATE TABLE IF NOT EXISTS `hive`.`fleet`.`clock` (asked STRING) USING delta ")
     assert "'delta.enableInCommitTimestamps' = 'false'" in clock
 
@@ -171,7 +171,7 @@ def test_delta_tables_keep_their_columns() -> None:
 def test_upgraded_database_keeps_its_jobs(bare: SqlStore) -> None:
     with bare._engine.begin() as connection:
         upgrade(connection, "0001")
-        # As somebody writes a job by hand, who leaves everything else to the table.
+        # A user inserts a job by SQL, with the table's defaults for the other columns.
         connection.execute(
             text(
                 "INSERT INTO jobs (catalog_name, db_name, tbl_name) "
@@ -203,7 +203,7 @@ def test_older_queue_is_refused_until_it_is_upgraded(bare: SqlStore, version: st
 
 
 def test_interrupted_migration_continues(bare: SqlStore) -> None:
-    """MySQL keeps what a migration did before it was broken off."""
+    """MySQL keeps the changes of an interrupted migration."""
     bare.create()
     assert bare.add([NewJob(name("orders"))], NOW) == 1
     with bare._engine.begin() as connection:
@@ -215,7 +215,7 @@ def test_interrupted_migration_continues(bare: SqlStore) -> None:
 
 
 class Killed(Exception):
-    """The end of a process."""
+    """The crash of a process."""
 
 
 def write_archive_of_0006(store: SqlStore, *, by_hand: bool) -> None:
@@ -323,7 +323,7 @@ def test_newer_queue_is_not_upgraded(bare: SqlStore) -> None:
 
 
 def test_newer_database_is_neither_read_nor_written(bare: SqlStore, url: str) -> None:
-    """An older package would ignore what is new there, and send notifications once more."""
+    """An older package would ignore new columns, and send notifications again."""
     bare.create()
     bare.add([NewJob(name("orders"))], NOW)
     with bare._engine.begin() as connection:
@@ -369,7 +369,7 @@ _KILL = {
 
 
 def kill_connections(url: str) -> None:
-    """Let the server end all other connections to the queue."""
+    """End all other connections to the queue on the server."""
     store = open_store(url)
     assert isinstance(store, SqlStore)
     with store._engine.connect() as connection:
@@ -381,7 +381,7 @@ def kill_connections(url: str) -> None:
 
 
 def writes(store: SqlStore) -> dict[str, Callable[[], object]]:
-    """Return each way to write, all on jobs and waves of their own."""
+    """Return each operation that writes, each on separate jobs and waves."""
     store.add([NewJob(name(table)) for table in ("saved", "together", "edited", "claimed")], NOW)
     hour = timedelta(hours=1)
     claims = {job.tbl_name: job for job in store.claim(everything(), "w", now=NOW, lease=hour, limit=2)}

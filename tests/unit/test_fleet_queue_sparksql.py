@@ -16,7 +16,7 @@ WRITTEN = re.compile(r"'([^'\\$]*)'|CAST\(unbase64\('([A-Za-z0-9+/=]*)'\) AS STR
 
 
 @given(text=st.text())
-def test_any_text_comes_back_and_ends_where_it_should(text: str) -> None:
+def test_any_text_is_read_back_from_its_literal(text: str) -> None:
     match = WRITTEN.fullmatch(bound(":text", {"text": text}))
     assert match is not None
     plain, coded = match.groups()
@@ -24,7 +24,7 @@ def test_any_text_comes_back_and_ends_where_it_should(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["it's", "a\\b", "${spark.master}", "line\nline", "größe"])
-def test_a_text_that_spark_might_read_otherwise_is_coded(text: str) -> None:
+def test_text_with_special_characters_is_encoded(text: str) -> None:
     assert bound(":text", {"text": text}).startswith("CAST(unbase64(")
 
 
@@ -41,7 +41,7 @@ def test_a_text_that_spark_might_read_otherwise_is_coded(text: str) -> None:
         (["a"], "CAST(unbase64('WyJhIl0=') AS STRING)"),
     ],
 )
-def test_a_value_is_written_as_spark_reads_it(value: object, written: str) -> None:
+def test_value_is_written_as_a_spark_literal(value: object, written: str) -> None:
     assert bound("SELECT :value", {"value": value}) == f"SELECT {written}"
 
 
@@ -51,6 +51,6 @@ def test_only_parameters_are_replaced() -> None:
     assert bound(text, given) == "SELECT `a:n`, ':n', x::n, struct(1, ':n') FROM `t`"
 
 
-def test_what_has_no_literal_is_a_defect() -> None:
+def test_value_without_a_literal_raises_a_type_error() -> None:
     with pytest.raises(TypeError, match="float can't be written"):
         bound(":value", {"value": 1.5})

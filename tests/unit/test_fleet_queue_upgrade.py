@@ -18,7 +18,6 @@ from tests.old_queue import NOW
 from tableferry.fleet.jobs.job import State
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import WaveStatus
-from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.schema import VERSION_TABLE, metadata
@@ -121,7 +120,7 @@ def test_archive_of_an_older_queue_continues(store: SqlStore) -> None:
     [back] = store.unarchive([before.task_id], NOW)
     expected = replace(before, archived_at=None, revision=before.revision + 1, last_updated_time=NOW)
     assert list(store.jobs(numbered([before.task_id]))) == [back] == [expected]
-    # The jobs that were finished, and the one that came back.
+    # The finished jobs, and the one that returned from the archive.
     assert store.archive(finished(), NOW) == 3
     assert len(store.archived(everything())) == 5
     assert store.add([NewJob(replace(before.name, parts=("spark_catalog", "sales", "new")))], NOW) == 1
@@ -134,7 +133,7 @@ def test_waves_notifications_and_events_of_an_older_queue_are_kept(store: SqlSto
     first, later = store.waves()
     assert (first.status, later.status) == (WaveStatus.RUNNING, WaveStatus.PAUSED)
     assert store.save_wave(replace(later, status=WaveStatus.RUNNING)).revision == 2
-    assert loads(store, NOW)["first"].tables == 1
+    assert store.wave_loads(NOW)["first"].tables == 1
     found = store.notifications(["<1@x>", "<2@x>", "<3@x>"])
     assert [record.sent_at is None for record in found.values()] == [False, False, True]
     store.notifications_sent(["<3@x>"], NOW)

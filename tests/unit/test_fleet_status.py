@@ -309,7 +309,7 @@ def test_completed_job_with_interrupted_shadow_is_not_stuck(store: Store) -> Non
     fleet.ready("t", days_ago(39), notified=days_ago(39))
     fleet.migrated("t", days_ago(20))
     fleet.change("t", days_ago(2), shadow_status="Shadowing")
-    assert [stuck.trouble for stuck in read_status(store, NOW).stuck] == [Trouble.SHADOW_BEHIND]
+    assert [stuck.trouble for stuck in read_status(store, NOW).stuck] == [Trouble.SHADOW_DELAYED]
     fleet.finished("t", days_ago(2))
     assert read_status(store, NOW).stuck == ()
 
@@ -371,7 +371,7 @@ def test_job_with_outdated_hive_copy_is_stuck(store: Store, values: dict[str, ob
     fleet.change("t", days_ago(1.5), **values)
     (stuck,) = read_status(store, NOW).stuck
     assert (stuck.trouble, stuck.since, stuck.command) == (
-        Trouble.SHADOW_BEHIND,
+        Trouble.SHADOW_DELAYED,
         at,
         "tableferry fleet shadow",
     )

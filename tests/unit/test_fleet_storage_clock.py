@@ -1,4 +1,4 @@
-"""Workers whose own clocks are wrong agree on the time of the storage that has their queue."""
+"""Workers with wrong clocks agree on the time of the queue's storage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEASE = timedelta(minutes=15)
 
 @dataclass
 class Clocks:
-    """The storage's time, and what each measurement of it takes."""
+    """The storage's time, and the duration of each measurement."""
 
     seconds: float = 0.0
     slow: float = 2.0
@@ -44,7 +44,7 @@ class Clocks:
         return dated
 
     def clock(self, *, ahead: float = 0.0, slept: float = 0.0) -> StorageClock:
-        """Give a worker's clock, whose machine's own is ahead, and counts no seconds of its sleep."""
+        """Return the clock of a worker whose machine is ahead and doesn't count seconds of sleep."""
         return StorageClock(self.measure, lambda: self.seconds - slept, lambda: self.seconds + ahead)
 
 
@@ -53,7 +53,7 @@ class Clocks:
     st.lists(st.floats(0, 1_000), max_size=8),
     st.floats(0, 10),
 )
-def test_the_time_is_the_storages_whatever_the_machines_own(
+def test_time_is_that_of_the_storage_for_any_machine_clock(
     ahead: float, waits: list[float], slow: float
 ) -> None:
     clocks = Clocks(slow=slow)
@@ -62,13 +62,13 @@ def test_the_time_is_the_storages_whatever_the_machines_own(
     for seconds in waits:
         clocks.seconds += seconds
         now = clock()
-        # Of two sums of parts of a microsecond either may be rounded up.
+        # Each of the two sums may be rounded up by a microsecond.
         assert timedelta(microseconds=-1) <= clocks.now - now <= timedelta(seconds=slow + 0.001)
         assert now >= last - timedelta(seconds=slow + 0.001)
         last = now
 
 
-def test_the_storage_is_asked_every_five_minutes() -> None:
+def test_storage_time_is_measured_every_five_minutes() -> None:
     clocks = Clocks()
     clock = clocks.clock()
     for _ in range(20):
@@ -77,7 +77,7 @@ def test_the_storage_is_asked_every_five_minutes() -> None:
     assert [round(second / 60) for second in clocks.measured] == [0, 6, 12, 18]
 
 
-def test_a_machine_that_slept_asks_anew() -> None:
+def test_machine_that_slept_measures_again() -> None:
     clocks = Clocks(slow=0)
     monotonic = [0.0]
     clock = StorageClock(clocks.measure, lambda: monotonic[0], lambda: clocks.seconds)
@@ -87,7 +87,7 @@ def test_a_machine_that_slept_asks_anew() -> None:
     assert clock() == clocks.now
 
 
-def test_a_worker_whose_clock_is_two_hours_ahead_takes_no_fresh_claim(tmp_path: Path) -> None:
+def test_worker_with_a_clock_two_hours_ahead_takes_no_valid_claim(tmp_path: Path) -> None:
     store = fleets.opened(tmp_path)
     fleets.Fleet(store).add("orders", at=START)
     clocks = Clocks()
@@ -124,7 +124,7 @@ class Answers:
 
 
 class Session:
-    """A session whose user may not change a queue's clock, or hasn't got one."""
+    """A session without the clock table, or without permission to change it."""
 
     def sql(self, text: str) -> Answers:
         if text.startswith("ALTER"):
@@ -135,7 +135,9 @@ class Session:
         return Answers({"timestamp": START})
 
 
-def test_a_queue_without_a_clock_says_so_and_goes_by_the_clusters(caplog: pytest.LogCaptureFixture) -> None:
+def test_queue_without_a_clock_table_uses_the_cluster_clock(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     session: Any = Session()
     store = DeltaStore(session, "spark_catalog.fleet")
     assert START <= store.now() < START + timedelta(minutes=1)
@@ -144,10 +146,10 @@ def test_a_queue_without_a_clock_says_so_and_goes_by_the_clusters(caplog: pytest
     assert "this cluster's clock is used" in warning
     assert "\n" not in warning
     assert "Run tableferry fleet init" in warning
-    assert warning.endswith("change the table spark_catalog.fleet.clock")
+    assert warning.endswith("MODIFY on the table spark_catalog.fleet.clock")
 
 
-def test_claims_are_renewed_in_a_pool_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_are_renewed_in_a_separate_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     pools: dict[str, str | None] = {}
     ran: list[str | None] = []
     session: Any = SimpleNamespace(

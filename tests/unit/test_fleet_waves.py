@@ -1,4 +1,4 @@
-"""Waves: their hours and limits, and the start of tables within these."""
+"""Waves: hours and limits, and the start of tables within them by any worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tableferry.errors import Busy
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.waves import (
     Hours,
-    Load,
     Wave,
+    WaveLoad,
     WaveStatus,
     checked,
-    room,
-    too_many_failed,
-    why_none_begins,
+    free_slots,
+    start_blocker,
+    stop_reason,
 )
 from tableferry.fleet.modes import migrator as mode
 from tableferry.fleet.modes.claims import Claims
@@ -45,11 +45,11 @@ from tableferry.spark import session
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
-NOTHING: Any = None
+UNUSED: Any = None
 RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
 
 
-# Limits of a wave.
+# The start of a wave's tables.
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
         ("22:00-06:00", "Europe/Berlin", ["21:00", "04:59"], ["20:59", "05:00"]),
     ],
 )
-def test_hours_may_cross_midnight_and_exclude_their_end(
+def test_hours_can_include_midnight_and_exclude_their_end(
     hours: str, zone: str, inside: list[str], outside: list[str]
 ) -> None:
     read = Hours.parse(hours, zone)
@@ -70,7 +70,7 @@ def test_hours_may_cross_midnight_and_exclude_their_end(
         assert read.contain(moment) is (text in inside), text
 
 
-def test_hours_follow_daylight_saving_time() -> None:
+def test_hours_follow_local_time_at_a_clock_change() -> None:
     read = Hours.parse("22:00-06:00", "Europe/Berlin")
     summer = datetime(2026, 7, 15, 20, 0, tzinfo=UTC)
     assert read.contain(summer)
@@ -91,7 +91,7 @@ def test_unknown_time_zone_is_refused(zone: str) -> None:
         checked(replace(RUNNING, hours="22:00-06:00", time_zone=zone))
 
 
-def test_too_long_time_zone_is_refused() -> None:
+def test_time_zone_that_is_too_long_is_refused() -> None:
     with conditions.raises("TIME_ZONE_NAME_TOO_LONG", longest=30):
         checked(replace(RUNNING, hours="22:00-06:00", time_zone="America/Argentina/ComodRivadavia"))
 
@@ -103,7 +103,7 @@ def test_invalid_wave_name_is_refused(name: str) -> None:
 
 
 @given(begin=st.times(), end=st.times(), moment=st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1)))
-def test_each_minute_is_in_hours_or_in_their_complement(begin: Any, end: Any, moment: datetime) -> None:
+def test_each_minute_is_in_the_hours_or_in_their_complement(begin: Any, end: Any, moment: datetime) -> None:
     first, last = begin.strftime("%H:%M"), end.strftime("%H:%M")
     if first == last:
         return
@@ -121,12 +121,12 @@ def test_each_minute_is_in_hours_or_in_their_complement(begin: Any, end: Any, mo
         (RUNNING, ""),
         (Wave("w1"), "the wave w1 is planned"),
         (replace(RUNNING, status=WaveStatus.PAUSED), "the wave w1 is paused"),
-        (replace(RUNNING, hours="12:01-11:59"), "starts tables from 12:01-11:59 (UTC) alone"),
+        (replace(RUNNING, hours="12:01-11:59"), "starts tables only from 12:01-11:59 (UTC)"),
         (replace(RUNNING, hours="12:00-12:01"), ""),
     ],
 )
-def test_why_none_begins(wave: Wave, why: str) -> None:
-    reason = why_none_begins(wave, NOW)
+def test_blocked_start_of_a_wave_has_a_reason(wave: Wave, why: str) -> None:
+    reason = start_blocker(wave, NOW)
     assert why in reason
     assert bool(reason) is bool(why)
 
@@ -135,23 +135,28 @@ def test_why_none_begins(wave: Wave, why: str) -> None:
     ("percent", "tables", "failed", "pauses"),
     [(10, 100, 10, False), (10, 100, 11, True), (10, 3, 1, True), (0, 1000, 1, True), (100, 1, 1, False)],
 )
-def test_too_many_failed_tables_pause_wave(percent: int, tables: int, failed: int, pauses: bool) -> None:
-    reason = too_many_failed(replace(RUNNING, stop_percent=percent), Load(tables, failed))
+def test_wave_is_paused_above_its_failure_limit(percent: int, tables: int, failed: int, pauses: bool) -> None:
+    reason = stop_reason(replace(RUNNING, stop_percent=percent), WaveLoad(tables, failed))
     assert bool(reason) is pauses
     if pauses:
         assert reason.startswith(f"{failed:,} of {tables:,} table")
 
 
-def test_room_is_limit_minus_claimed_tables() -> None:
-    assert room(RUNNING, Load(taken=7)) is None
-    assert [room(replace(RUNNING, tables_at_once=2), Load(taken=taken)) for taken in range(4)] == [2, 1, 0, 0]
+def test_free_slots_are_the_limit_minus_claimed_tables() -> None:
+    assert free_slots(RUNNING, WaveLoad(taken=7)) is None
+    assert [free_slots(replace(RUNNING, tables_at_once=2), WaveLoad(taken=taken)) for taken in range(4)] == [
+        2,
+        1,
+        0,
+        0,
+    ]
 
 
 # Waves in a queue.
 
 
 class Waves:
-    """A queue whose announced tables are due; a migrated table's job is on probation."""
+    """A queue with due, announced tables; a migration takes a job to probation."""
 
     def __init__(self, folder: Path) -> None:
         self.store, self.url = opened(folder), f"sqlite:///{folder}/fleet.db"
@@ -172,7 +177,7 @@ class Waves:
             self.store.save(ready, NOW, release=True)
 
     def begin(self, *tables: str, **values: Any) -> None:
-        """Leave tables in the state of a worker that started them and died."""
+        """Leave started tables, as a worker that died."""
         chosen = named([TableName(("spark_catalog", "sales", table)) for table in tables])
         for job in self.store.claim(chosen, "dead", now=NOW, lease=LEASE, limit=len(tables)):
             self.store.save(replace(job, in_process=True, to_be_processed=False, **values), NOW, release=True)
@@ -193,13 +198,13 @@ class Waves:
     def worker(self, name: str = "w", store: Store | None = None, **how: Any) -> Worker:
         settings = FleetSettings(tables_at_once=1)
         return Worker(
-            store or self.store, lambda: Warehouse(NOTHING, NOTHING), settings, name, self.clock, **how
+            store or self.store, lambda: Warehouse(UNUSED, UNUSED), settings, name, self.clock, **how
         )
 
     def run(
         self, work: Callable[[JobRun], object] = lambda run: None, worker: Worker | None = None
     ) -> ModeReport:
-        """Migrate as the mode does, with `work` instead of changes of tables."""
+        """Migrate as the mode does, without changes of tables."""
         worker = worker or self.worker()
         gate = WaveGate(worker.store, worker.clock, worker.dry_run)
 
@@ -235,7 +240,7 @@ def waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waves]:
 
 
 @pytest.mark.parametrize("status", [WaveStatus.PLANNED, WaveStatus.PAUSED])
-def test_tables_of_stopped_wave_do_not_start(waves: Waves, status: WaveStatus) -> None:
+def test_wave_that_is_not_running_starts_no_table(waves: Waves, status: WaveStatus) -> None:
     waves.add("a", "b")
     waves.add("free", wave=None)
     waves.wave(status=status)
@@ -249,13 +254,13 @@ def test_tables_of_stopped_wave_do_not_start(waves: Waves, status: WaveStatus) -
     assert {job.begun_at for job in waves.jobs().values()} == {NOW}
 
 
-def test_tables_of_missing_wave_wait(waves: Waves) -> None:
+def test_tables_of_a_missing_wave_wait(waves: Waves) -> None:
     waves.add("a", wave="none")
     waves.wave()
     assert waves.run().jobs == ()
 
 
-def test_notifications_wait_for_start_of_wave(waves: Waves) -> None:
+def test_no_notification_is_sent_before_the_wave_starts(waves: Waves) -> None:
     waves.store.add([NewJob(TableName(("spark_catalog", "sales", "a")), wave="w1")], NOW)
     waves.wave(status=WaveStatus.PLANNED)
     [job] = waves.store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
@@ -266,7 +271,7 @@ def test_notifications_wait_for_start_of_wave(waves: Waves) -> None:
     assert len(waves.store.jobs(to_notify())) == 1
 
 
-def test_started_table_is_resumed_in_paused_wave(waves: Waves) -> None:
+def test_started_migration_continues_with_any_status_of_its_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(status=WaveStatus.PAUSED)
     [job] = waves.store.claim(
@@ -279,7 +284,7 @@ def test_started_table_is_resumed_in_paused_wave(waves: Waves) -> None:
     assert waves.moved == ["a"]
 
 
-def test_claimed_tables_do_not_start_after_wave_was_paused(waves: Waves) -> None:
+def test_wave_paused_after_a_claim_starts_no_table(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave()
     report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
@@ -291,7 +296,7 @@ def test_claimed_tables_do_not_start_after_wave_was_paused(waves: Waves) -> None
 
 
 @pytest.mark.parametrize("status", WaveStatus)
-def test_tables_of_stopped_wave_are_not_archived(waves: Waves, status: WaveStatus) -> None:
+def test_wave_that_is_not_running_archives_no_table(waves: Waves, status: WaveStatus) -> None:
     waves.add("a")
     waves.end_probations()
     waves.wave(status=status)
@@ -299,10 +304,10 @@ def test_tables_of_stopped_wave_are_not_archived(waves: Waves, status: WaveStatu
     assert waves.moved == (["a"] if status is WaveStatus.RUNNING else [])
 
 
-def test_claimed_tables_are_not_archived_after_wave_was_paused(waves: Waves) -> None:
+def test_wave_paused_after_a_claim_archives_no_table(waves: Waves) -> None:
     waves.add("a", "b")
     waves.end_probations()
-    # The wave's hours limit only the start of tables.
+    # Its limits apply only to tables that start.
     waves.wave(hours="00:00-01:00")
     report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
     assert waves.moved == ["a"]
@@ -310,7 +315,7 @@ def test_claimed_tables_are_not_archived_after_wave_was_paused(waves: Waves) -> 
     assert outcomes == [("done", ""), ("waiting", "the wave w1 is paused")]
 
 
-def test_tables_start_only_in_hours_of_their_wave(waves: Waves) -> None:
+def test_tables_start_only_in_the_hours_of_their_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(hours="13:00-14:00")
     waves.run()
@@ -324,7 +329,9 @@ def test_tables_start_only_in_hours_of_their_wave(waves: Waves) -> None:
     assert waves.moved == ["a", "b"]
 
 
-def test_unknown_time_zone_stops_only_its_wave(waves: Waves, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_time_zone_of_a_machine_blocks_only_its_wave(
+    waves: Waves, caplog: pytest.LogCaptureFixture
+) -> None:
     waves.add("a", "b", "c")
     waves.begin("a")
     waves.add("free", wave=None)
@@ -347,19 +354,21 @@ def test_wave_is_paused_after_too_many_failures(waves: Waves, caplog: pytest.Log
             run.job = run.job.paused(PauseReason.ROWS_DIFFER, "1 of 2")
 
     waves.run(fail)
-    # More than 10 % of 20 are 3.
+    # 3 is more than 10 % of 20.
     assert sorted(waves.moved) == ["free", "t00", "t01", "t02", "t03"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "3 of 20 tables failed, more than 10 %")
-    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. List them" in caplog.text
-    # A new start resets the count of failures.
+    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. Look at them" in caplog.text
+    # A user starts it again after a check of the failures.
     waves.clock.turn(minutes=1)
     waves.change(status=WaveStatus.RUNNING, started_at=waves.clock(), reason="")
     waves.run()
     assert len(waves.moved) == 21
 
 
-def test_wave_changed_during_pause_is_checked_again(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wave_changed_concurrently_is_read_again_before_its_pause(
+    waves: Waves, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waves.add("a", "b")
     waves.wave(stop_percent=0)
 
@@ -373,27 +382,27 @@ def test_wave_changed_during_pause_is_checked_again(waves: Waves, monkeypatch: p
         patch.setattr(waves.store, "save_wave", refuse)
         waves.run(fail, waves.worker(batch_size=1))
         waves.run()
-    # The wave counts as paused even if another process changed it.
+    # Too many have failed, even if another process records it.
     assert waves.moved == ["a"]
     waves.run()
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
 
 
 @pytest.mark.parametrize("limits", [{}, {"tables_at_once": 2}])
-def test_wave_is_paused_as_soon_as_share_of_failures_is_exceeded(
+def test_failures_above_the_limit_are_at_most_the_tables_in_progress(
     waves: Waves, limits: dict[str, Any]
 ) -> None:
     waves.add(*(f"t{number}" for number in range(10)))
     waves.wave(stop_percent=10, **limits)
     report = waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.ROWS_DIFFER)))
-    # More than 10 % of 10 are 2.
+    # 2 is more than 10 % of 10.
     assert waves.moved == ["t0", "t1"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "2 of 10 tables failed, more than 10 %")
     assert {job.error for job in report.jobs if job.outcome == "waiting"} <= {"the wave w1 is paused"}
 
 
-def test_dry_run_pauses_no_wave(waves: Waves) -> None:
+def test_dry_run_pauses_no_wave_and_plans_the_same_steps(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(stop_percent=0)
     a = named([TableName(("spark_catalog", "sales", "a"))])
@@ -406,18 +415,18 @@ def test_dry_run_pauses_no_wave(waves: Waves) -> None:
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
 
 
-def test_failing_table_is_tried_once_in_limited_wave(waves: Waves) -> None:
+def test_failed_table_of_a_limited_wave_is_tried_once_per_run(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave(tables_at_once=1)
     report = waves.run(lambda run: "failed")
     assert [job.job.tbl_name for job in report.jobs] == ["a", "b", "c"]
     assert {job.claimed_by for job in waves.jobs().values()} == {None}
-    # They have started, so the next run resumes them.
+    # They have started, so the next run continues with them.
     waves.run()
     assert waves.moved == [*"abc", *"abc"]
 
 
-def test_run_claims_place_that_another_worker_released(waves: Waves) -> None:
+def test_run_uses_slots_that_another_worker_frees(waves: Waves) -> None:
     waves.add("free", wave=None)
     waves.add("other", "a", "b")
     waves.wave(tables_at_once=1)
@@ -433,7 +442,7 @@ def test_run_claims_place_that_another_worker_released(waves: Waves) -> None:
     assert claims.claim_more() == []
 
 
-def test_limited_wave_is_claimed_after_started_jobs_and_before_others(
+def test_limited_wave_waits_only_for_started_tables(
     waves: Waves,
 ) -> None:
     waves.add(*(f"t{number}" for number in range(12)), wave=None)
@@ -443,15 +452,15 @@ def test_limited_wave_is_claimed_after_started_jobs_and_before_others(
     waves.begin("began")
     waves.run()
     assert waves.moved[:2] == ["began", "a"]
-    # Each claim of the run includes a job of the wave.
+    # Each claim of the run includes one table of the wave.
     assert waves.moved.index("b") < 12
     assert len(waves.moved) == 15
 
 
-def test_limited_wave_is_claimed_before_tables_after_probation(waves: Waves) -> None:
+def test_limited_wave_does_not_wait_for_probations(waves: Waves) -> None:
     over = [f"t{number:02}" for number in range(20)]
     waves.add(*over, wave=None)
-    # Writes to these tables aren't blocked.
+    # Writes to them aren't blocked.
     waves.begin(*over, state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED)
     waves.add("a", "b")
     waves.wave(tables_at_once=1)
@@ -461,9 +470,7 @@ def test_limited_wave_is_claimed_before_tables_after_probation(waves: Waves) -> 
     assert len(waves.moved) == 22
 
 
-def test_long_started_table_leaves_other_threads_to_wave(
-    waves: Waves, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_migration_leaves_other_threads_to_a_wave(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "beside", lambda spark: object())
     waves.add("long", wave=None)
     waves.begin("long")
@@ -481,7 +488,7 @@ def test_long_started_table_leaves_other_threads_to_wave(
     assert together == [True]
 
 
-def test_failing_started_tables_do_not_end_run(waves: Waves) -> None:
+def test_failed_started_tables_do_not_end_a_run_before_other_tables(waves: Waves) -> None:
     failing = [f"t{number:02}" for number in range(41)]
     waves.add(*failing, wave=None)
     waves.begin(*failing)
@@ -491,7 +498,7 @@ def test_failing_started_tables_do_not_end_run(waves: Waves) -> None:
     assert waves.moved == [*failing, "free"]
 
 
-def test_many_limited_waves_leave_claims_to_other_tables(waves: Waves) -> None:
+def test_many_limited_waves_leave_threads_to_other_tables(waves: Waves) -> None:
     for number in range(4):
         waves.add(*(f"t{number}{table}" for table in range(8)), wave=f"w{number}")
         waves.wave(f"w{number}", tables_at_once=4)
@@ -504,7 +511,7 @@ def test_many_limited_waves_leave_claims_to_other_tables(waves: Waves) -> None:
     assert len(few.claim_more()) == 2
 
 
-def test_worker_claims_no_more_tables_of_limited_wave_than_threads(waves: Waves) -> None:
+def test_worker_without_a_free_thread_leaves_slots_to_other_workers(waves: Waves) -> None:
     waves.add(*(f"t{number}" for number in range(20)))
     waves.wave(tables_at_once=8)
     gate = WaveGate(waves.store, waves.clock)
@@ -522,7 +529,7 @@ def test_worker_claims_no_more_tables_of_limited_wave_than_threads(waves: Waves)
     assert len(first.claim_more()) == 1
 
 
-def test_wave_is_paused_after_its_last_table_failed(waves: Waves) -> None:
+def test_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
     waves.add("a")
     waves.wave()
     waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.STEP_FAILED)))
@@ -542,8 +549,8 @@ def test_limits_apply_to_each_wave_separately(waves: Waves) -> None:
     assert sorted(waves.moved) == ["a1", "a2", "b1", "b2", "n1"]
 
 
-def test_concurrent_workers_respect_limit_of_wave(waves: Waves) -> None:
-    """Three workers with separate connections to the queue; the test counts concurrent tables."""
+def test_workers_keep_the_concurrency_limit_of_a_wave_together(waves: Waves) -> None:
+    """Three workers with separate connections to the queue; the tables in progress are counted."""
     waves.add(*(f"t{number:02}" for number in range(24)))
     waves.wave(tables_at_once=2)
     lock, under_way, most = threading.Lock(), 0, 0
@@ -553,7 +560,7 @@ def test_concurrent_workers_respect_limit_of_wave(waves: Waves) -> None:
         with lock:
             under_way += 1
             most = max(most, under_way)
-        # Give the other workers time to claim jobs.
+        # Time for the other workers.
         for _ in range(20):
             waves.store.waves()
         with lock:
@@ -575,7 +582,7 @@ def test_concurrent_workers_respect_limit_of_wave(waves: Waves) -> None:
     assert {job.state for job in waves.jobs().values()} == {State.WRITES_UNBLOCKED}
 
 
-def test_pause_without_reason_keeps_reason(waves: Waves) -> None:
+def test_pause_without_a_reason_keeps_the_earlier_reason(waves: Waves) -> None:
     waves.wave()
     assert pause_wave(waves.store, "w1", "3 of 20 tables failed").reason == "3 of 20 tables failed"
     assert pause_wave(waves.store, "w1").reason == "3 of 20 tables failed"
@@ -584,6 +591,6 @@ def test_pause_without_reason_keeps_reason(waves: Waves) -> None:
     assert pause_wave(waves.store, "w1").reason == ""
 
 
-def test_long_reason_of_wave_is_truncated(waves: Waves) -> None:
+def test_reason_of_a_wave_is_cut_to_the_column_length(waves: Waves) -> None:
     waves.wave()
     assert pause_wave(waves.store, "w1", "x" * 1000).reason == "x" * 512

@@ -31,7 +31,7 @@ from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.opening import open_store
-from tableferry.fleet.queue.rows import to_row
+from tableferry.fleet.queue.records import to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.sql import SqlStore

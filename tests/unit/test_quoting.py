@@ -110,7 +110,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "tables": lambda spark: list_tables(spark, ODD.parts[:2], ["a`b.c"]),
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
     "log": lambda spark: native_engine.has_log(spark, "/lake/my-cat`s"),
-    "matching": lambda spark: table_search.matching(spark, Pattern("my-cat", "*", "*")),
+    "matching": lambda spark: table_search.find_tables(spark, Pattern("my-cat", "*", "*")),
     "kinds": in_warehouse(lambda warehouse: existing.kinds(warehouse, (ODD, OTHER))),
     "properties": lambda spark: asking.properties(spark, ODD),
     "rename": in_warehouse(lambda warehouse: renaming.rename(warehouse, ODD, OTHER)),

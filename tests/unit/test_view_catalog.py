@@ -1,4 +1,4 @@
-"""What a view is read with, and what its new text gives, by what the catalog says."""
+"""The settings of a view and the columns of its new text, from the catalog."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANSI = "spark.sql.ansi.enabled"
         ),
     ],
 )
-def test_a_view_of_spark_3_is_not_strict_unless_it_says_so(
+def test_view_of_spark_3_is_strict_only_with_a_schema_mode(
     description: dict[str, Any], expected: dict[str, str]
 ) -> None:
     catalog = {"view_catalog_and_namespace": "spark_catalog.s"}
@@ -40,7 +40,7 @@ def test_a_view_of_spark_3_is_not_strict_unless_it_says_so(
 
 
 def of(columns: str) -> StructType:
-    """Columns that are written as in ``a b``; those in quotes are strings."""
+    """Columns written as ``a b``; quoted ones are strings."""
     struct = StructType()
     for column in columns.split():
         struct.add(column.strip("'"), StringType() if "'" in column else IntegerType())
@@ -48,7 +48,7 @@ def of(columns: str) -> StructType:
 
 
 class Session:
-    """A session in which a view's text gives columns, and the view has others."""
+    """A session in which a view and its text have different columns."""
 
     def __init__(self, given: str, had: str) -> None:
         self.given, self.had = of(given), of(had)
@@ -72,14 +72,14 @@ class Session:
     ("given", "had", "condition", "columns"),
     [
         ("A b", "a b", "", ""),
-        # Its columns have names of their own.
+        # The view renames its columns.
         ("a b", "b a", "", ""),
         ("b a", "a b", "VIEW_COLUMN_ORDER_DIFFERS", "b, a"),
         ("b a", "x y", "VIEW_COLUMN_ORDER_DIFFERS", "b, a"),
         ("a 'b'", "a b", "VIEW_COLUMNS_DIFFER", "['b string']"),
     ],
 )
-def test_a_view_keeps_the_order_of_its_columns(given: str, had: str, condition: str, columns: str) -> None:
+def test_view_keeps_the_order_of_its_columns(given: str, had: str, condition: str, columns: str) -> None:
     description = {
         "view_catalog_and_namespace": "spark_catalog.s",
         "view_text": "SELECT * FROM t",
@@ -97,7 +97,7 @@ def test_a_view_keeps_the_order_of_its_columns(given: str, had: str, condition: 
 
 
 @pytest.mark.parametrize("why", ["SCHEMA_NOT_FOUND", "INSUFFICIENT_PERMISSIONS"])
-def test_a_schema_that_was_dropped_has_no_views(why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_schema_has_no_views(why: str, caplog: pytest.LogCaptureFixture) -> None:
     class Refusing:
         def sql(self, statement: str) -> Any:
             raise AnalysisException(errorClass=why, messageParameters={}, message=f"[{why}] no")

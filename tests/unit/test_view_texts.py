@@ -1,4 +1,4 @@
-"""A view's query gets the new names of its tables, and keeps its meaning."""
+"""Replace table names in a view's query, and keep its meaning."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ SHORT = {
     "T": "`spark_catalog`.`crm`.`t`",
 }
 CHANGE = re.compile(r"<([^<>|]*)\|([^<>|]*)>")
-# What becomes of a part of a text is written as <old|new>, with the new names in short.
+# A replaced part of a text is written as <old|new>, with short new names.
 TEXTS_BEFORE_AND_AFTER = [
     "SELECT id FROM <orders|O>",
     "SELECT id FROM <sales.orders|O>",
     "SELECT id FROM <spark_catalog.sales.orders|O> o",
     "SELECT id FROM <SALES . Orders|O> AS o",
     "SELECT id FROM <`sales`.`orders`|O>",
-    # One part of a name, with a dot or a backtick in it.
+    # A part of a name with a dot or a backtick.
     "SELECT `a.b`.id FROM <`a.b`|`main`.`lake`.`a.b`>",
     "SELECT id FROM <sales.`c``d`|`main`.`lake`.`c``d`>",
     "SELECT id FROM <`sales.orders`|`spark_catalog`.`sales`.`sales.orders`>",
     "SELECT '🚢', id FROM <öre|`main`.`lake`.`öre`>",
-    # What didn't move is written in full too, for the new view is in another schema.
+    # Names of unmoved tables are qualified too, because the new view is in another schema.
     "SELECT * FROM <crm.orders|X>",
     "SELECT * FROM <other|`spark_catalog`.`sales`.`other`>",
     "SELECT * FROM ice.crm.orders",
-    # Strings, comments and columns that are called as a table is.
+    # Strings, comments and columns with the name of a table.
     "SELECT 'sales.orders', orders /* from orders */ -- sales.orders\n FROM <orders|O> WHERE x = \"orders\"",
     "/* of orders */ SELECT 1 AS orders FROM <orders|O> -- the end",
-    # All places of a table.
+    # All positions of a table name.
     "SELECT * FROM <orders|O>, <crm.orders|X> c, <customers|C>",
     "SELECT * FROM <orders|O> JOIN <customers|C> USING (id)",
     "SELECT * FROM <orders|O> o CROSS JOIN (<customers|C>)",
@@ -53,13 +53,13 @@ TEXTS_BEFORE_AND_AFTER = [
     "FROM <orders|O> SELECT id",
     "SELECT * FROM <orders|O> TABLESAMPLE (10 PERCENT)",
     "SELECT * FROM <orders|O> PIVOT (sum(x) FOR y IN (1))",
-    # What is no table.
+    # Names that aren't tables.
     "SELECT * FROM VALUES (1), (2) AS orders(a)",
     "SELECT * FROM range(3) orders",
     "SELECT * FROM parquet.`/orders`",
     "SELECT orders.z FROM <customers|C> LATERAL VIEW explode(zs) orders AS z",
     "SELECT * FROM (SELECT 1 AS id) orders, LATERAL (SELECT id FROM <customers|C>)",
-    # A WITH hides a table where it's known: not from itself, and not from those before it.
+    # A WITH definition hides a table only from later definitions and the query.
     "WITH orders AS (SELECT * FROM <orders|O>) SELECT * FROM orders",
     "WITH a AS (SELECT * FROM <Customers|C>), customers AS (SELECT * FROM a) SELECT * FROM CUSTOMERS "
     "UNION SELECT * FROM customers",
@@ -68,9 +68,9 @@ TEXTS_BEFORE_AND_AFTER = [
     "WITH orders AS (SELECT 1 i), x AS (WITH y AS (SELECT * FROM orders) SELECT * FROM y) SELECT * FROM x",
     "WITH Orders AS (SELECT 1 i), x AS (SELECT * FROM ORDERS) SELECT * FROM x",
     "WITH RECURSIVE orders AS (SELECT 1 i UNION ALL SELECT i + 1 FROM orders) SELECT * FROM orders",
-    # RECURSIVE lets a definition know itself, and still not those behind it.
+    # With RECURSIVE a definition can refer to itself, but not to later ones.
     "WITH RECURSIVE a AS (SELECT * FROM <orders|O>), orders AS (SELECT 1 i) SELECT * FROM a, orders",
-    # Columns with their table's name: the last word alone stays right.
+    # Columns qualified with their table's name: the last part stays valid.
     "SELECT orders.id, orders.* FROM <orders|O>",
     "SELECT <sales.orders|orders>.id FROM <orders|O>",
     "SELECT <sales.orders|orders>.* FROM <sales.orders|O>",
@@ -78,11 +78,11 @@ TEXTS_BEFORE_AND_AFTER = [
     "SELECT <sales.orders|orders>.s.a.b FROM <orders|O>",
     "SELECT max(<`sales`.orders|orders>.x[0].y) FROM <orders|O>",
     "SELECT <crm.orders|orders>.id FROM <crm.orders|X>",
-    # Where no table has that name, they are a column and its fields.
+    # Without a table of that name, they are a column and its fields.
     "SELECT sales.orders.id FROM <crm.t|T> AS sales",
     "SELECT sales.orders.id FROM <orders|O> AS sales",
     "SELECT 1 FROM <orders|O> WHERE EXISTS (SELECT 1 FROM <crm.t|T> WHERE i = <sales.orders|orders>.i)",
-    # Parentheses around a join are no query.
+    # Parentheses around a join aren't a query.
     "SELECT * FROM (<orders|O> JOIN <customers|C> "
     "ON <sales.orders|orders>.i = <sales.customers|customers>.i)",
     "SELECT * FROM ((<orders|O> JOIN <crm.t|T> t ON <sales.orders|orders>.i = t.i))",
@@ -90,15 +90,15 @@ TEXTS_BEFORE_AND_AFTER = [
     "ON <sales.customers|customers>.i = x.i)",
     "SELECT * FROM (<orders|O> JOIN <crm.t|T> t "
     "ON t.i = (SELECT max(i) FROM <customers|C> WHERE j = <sales.orders|orders>.i))",
-    # Hints: the last word fits the new name too.
+    # Hints: the last part matches the new name too.
     "SELECT /*+ BROADCAST(<sales.orders|orders>, c), MERGE(orders) */ * FROM <orders|O>, <customers|C> c",
     "SELECT /*+ BROADCAST(sales.orders) */ * FROM <orders|O> AS o",
     "SELECT /*+ BROADCAST(ice.sales.orders.files) */ * FROM <orders|O>",
     "SELECT i FROM ice.sales.orders "
     "WHERE i IN (SELECT /*+ BROADCAST(<sales.orders|orders>) */ i FROM <orders|O>)",
-    # What sqlglot would otherwise replace.
+    # Parts that sqlglot would otherwise replace.
     "SELECT nvl(a, 1), 1L, date_sub(d, 1), DATE '2026-01-31', instr(a, 'x') FROM <orders|O>",
-    # An older version of what didn't move.
+    # An older version of a table that didn't move.
     "SELECT * FROM <crm.orders|X> VERSION AS OF 3",
 ]
 
@@ -157,7 +157,7 @@ def test_name_without_schema_needs_namespace_of_catalog_and_schema(namespace: tu
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a query as it's written before and after, known without a parser."""
+    """A part of a query before and after the replacement, computed without a parser."""
 
     old: str
     new: str
@@ -191,7 +191,7 @@ def quoted(parts: tuple[str, ...]) -> str:
 
 @st.composite
 def table(draw: st.DrawFn, hidden: frozenset[str]) -> tuple[Piece, tuple[str, ...], Piece]:
-    """A table as it's written, its name in full, and the way to write its column ``i``."""
+    """A table reference, its full name, and the reference to its column ``i``."""
     name = draw(st.sampled_from(sorted(TABLES)))
     catalog, schema, last = name
     forms: list[tuple[str, ...]] = [name]

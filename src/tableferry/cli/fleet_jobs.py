@@ -30,7 +30,7 @@ from tableferry.errors import Busy, Refused, TableError
 from tableferry.fleet.jobs.job import REWRITABLE, Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.next_action import next_action
-from tableferry.fleet.jobs.pauses import left_as, reason, remedy, resumed
+from tableferry.fleet.jobs.pauses import describe_tables, reason, remedy, resumed
 from tableferry.fleet.jobs.waves import Wave
 
 jobs_app = App()
@@ -200,7 +200,7 @@ def fleet_pause(
     def pause(job: Job, waves: Mapping[str, Wave]) -> tuple[Job, str]:
         if job.migration_paused:
             return job, f"is paused already: {job.pause_reason}"
-        left = left_as(job)
+        left = describe_tables(job)
         return job.paused(PauseReason.PAUSED_BY_USER, reason), f"is paused{f'; {left}' if left else ''}"
 
     return _edit_jobs(fleet_options, patterns, pause, common_options(ctx).output)

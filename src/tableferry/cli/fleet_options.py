@@ -86,11 +86,11 @@ class TableOptions:
 
     def named(
         self, catalog: str, owners: Sequence[str] = (), users: Sequence[str] = (), wave: str = ""
-    ) -> fleet.Named:
+    ) -> fleet.TableSelection:
         """Return the selected tables as an argument of `fleet.register`."""
         if not catalog.strip() or set(catalog) & set("*?./`"):
             raise typer.BadParameter(f"'{catalog}' isn't the name of a catalog", param_hint="--catalog")
-        return fleet.Named(
+        return fleet.TableSelection(
             table_patterns(self.tables, self.more_tables),
             self.files or (),
             self.query,
@@ -155,7 +155,7 @@ class FleetOptions:
         """Open the queue, and close it afterwards; flags are settings that have separate options."""
         flags = {"store": self.store, **flags}
         given = {name: str(value) for name, value in flags.items() if value is not None}
-        settings = fleet.loading.load(
+        settings = fleet.settings_file.load(
             {**parse_pairs("--set", self.setting), **given},
             file=self.settings_file,
             env=self.env,

@@ -82,7 +82,7 @@ def fleet_preflight(
 
 
 def _preflights(
-    opened: OpenFleet, named: fleet.Named, wave: str, target: TargetFormat | None
+    opened: OpenFleet, named: fleet.TableSelection, wave: str, target: TargetFormat | None
 ) -> list[Preflight]:
     store = opened.store
     jobs: Sequence[fleet.NewJob | Job]

@@ -1,7 +1,7 @@
-"""Fleet migration: a warehouse of Hive tables becomes Iceberg or Delta, by a queue and five modes.
+"""Fleet migration: migrate a warehouse of Hive tables to Iceberg or Delta, with a queue and five modes.
 
-Its functions are loaded at first use, so that the command line shows its help where neither Spark nor a
-database's client is installed.
+Functions are loaded at first use, so that the command line shows its help without Spark and a database
+client.
 """
 
 from typing import Any

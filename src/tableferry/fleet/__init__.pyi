@@ -1,4 +1,4 @@
-from . import loading as loading
+from . import settings_file as settings_file
 from .access.catalog_access import open_access as open_access
 from .access.users_file import read_users as read_users
 from .checks.preflight_run import precheck as precheck
@@ -19,8 +19,8 @@ from .notifications.readers import list_readers as list_readers
 from .notifications.readers import without_reader as without_reader
 from .operations.history import events_of as events_of
 from .operations.history import notifications_of as notifications_of
-from .operations.registration import Named as Named
 from .operations.registration import Registration as Registration
+from .operations.registration import TableSelection as TableSelection
 from .operations.registration import known_jobs as known_jobs
 from .operations.registration import register as register
 from .operations.selection import Filter as Filter

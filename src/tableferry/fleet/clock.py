@@ -1,4 +1,4 @@
-"""What time it is, so that tests can turn it."""
+"""The type of the clock, which tests replace."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from collections.abc import Callable
 from datetime import datetime
 
 Clock = Callable[[], datetime]
-"""Gives the time, in UTC."""
+"""A function that returns the time in UTC."""

@@ -1,4 +1,4 @@
-"""Commands that people are told to run, as a shell takes them."""
+"""Commands in messages, quoted for a shell."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import shlex
 
 
 def command(words: str, *arguments: object) -> str:
-    """Write a command of a fleet, with names and whatever else people chose after it."""
+    """Return a `tableferry fleet` command with quoted arguments."""
     return " ".join((f"tableferry fleet {words}", *(shlex.quote(str(argument)) for argument in arguments)))

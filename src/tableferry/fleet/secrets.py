@@ -1,4 +1,4 @@
-"""A secret of the workspace, by the name that a setting gives it."""
+"""Read a secret of the workspace that a setting names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tableferry.errors.catalogue import as_sentence
 
 
 def read(name: str, *, setting: str, purpose: str) -> str:
-    """Read a secret, named ``scope/key``, through the workspace's API; an error's message has its purpose.
+    """Return the secret ``scope/key`` from the workspace's API; the purpose is part of error messages.
 
     Raises:
         InputError: The name is invalid.

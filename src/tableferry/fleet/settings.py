@@ -1,4 +1,4 @@
-"""What a fleet's commands are told: flags over the environment over a file over defaults."""
+"""The settings of a fleet."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from tableferry.fleet.jobs.job import LONGEST_GAP, OldName, TargetFormat
 
 STUCK_HOURS = 3
-"""How long a table may stay where it should go on before it counts as stuck, if nobody says."""
+"""The default number of hours after which a table that should continue counts as stuck."""
 
 
-PLACEHOLDERS = "knows {catalog} and {schema} alone"
-"""What is wrong with a catalog or schema of new tables that isn't one of `knows_placeholders`."""
+PLACEHOLDER_RULE = "accepts only the placeholders {catalog} and {schema}"
+"""The problem of a catalog or schema of new tables with other placeholders."""
 
 
-def knows_placeholders(place: str) -> bool:
-    """Say whether a catalog or schema of new tables has none but the known placeholders."""
+def has_known_placeholders(place: str) -> bool:
+    """Return whether a catalog or schema of new tables has only known placeholders."""
     return "{" not in place.replace("{catalog}", "").replace("{schema}", "")
 
 
@@ -29,14 +29,14 @@ class _Settings(BaseModel):
 
 
 class LateFiles(StrEnum):
-    """What becomes of files that somebody leaves in the Hive copy's directories after the switch."""
+    """The treatment of late files: pause the job, or append their rows to the new table."""
 
     PAUSE = "pause"
     TAKE = "take"
 
 
 class RemovedPartitions(StrEnum):
-    """What becomes of partitions that a write in probation removed, though it wrote others alone."""
+    """The treatment of partitions that an overwrite during probation removed: report them, or pause."""
 
     ALARM = "alarm"
     PAUSE = "pause"
@@ -84,19 +84,19 @@ class MailSettings(_Settings):
 
     @property
     def give_up_after(self) -> timedelta:
-        """The same as a duration."""
+        """`give_up_days` as a duration."""
         return timedelta(days=self.give_up_days)
 
 
 class TargetSettings(_Settings):
-    """Where new tables are made: where the Hive table is, if nobody says.
+    """The schema of new tables; by default the schema of the Hive table.
 
     Attributes:
-        catalog: The catalog; empty for the Hive table's own. ``{catalog}`` and ``{schema}`` stand for those
-            of the Hive table.
-        schema_name: The schema, with the same placeholders; it is written ``schema``.
-        old_name: What a table's old name means after the switch, if the new one is elsewhere: a ``view`` of
-            the new table, or the Hive ``table``, which follows the new one during probation.
+        catalog: The catalog; empty for the Hive table's catalog. ``{catalog}`` and ``{schema}`` are replaced
+            by those of the Hive table.
+        schema_name: The schema, with the same placeholders; the setting's name is ``schema``.
+        old_name: The meaning of a table's old name after the switch, if the new table is in another schema:
+            a ``view`` of the new table, or the Hive ``table``, which gets its changes during probation.
     """
 
     catalog: str = ""
@@ -106,40 +106,39 @@ class TargetSettings(_Settings):
     @field_validator("catalog", "schema_name")
     @classmethod
     def _known_parts(cls, value: str) -> str:
-        if not knows_placeholders(value):
-            raise ValueError(PLACEHOLDERS)
+        if not has_known_placeholders(value):
+            raise ValueError(PLACEHOLDER_RULE)
         return value
 
 
 class FleetSettings(_Settings):
-    """What holds for a whole fleet.
+    """The settings of a fleet.
 
     Attributes:
-        store: Where the queue is: a database's URL as SQLAlchemy writes it, or ``delta:catalog.schema``.
+        store: The queue: SQLAlchemy's URL of a database, or ``delta:catalog.schema``.
         store_password_secret: A secret of the workspace with the database's password, ``scope/key``.
-        target_format: What tables become, where a job doesn't say.
-        target: In which catalog and schema new tables are made, for jobs that are added.
-        rewrite: Whether the rows of tables whose files can't stay where they are (text, CSV, JSON and others)
-            may be rewritten, for jobs that are added.
-        rewrite_chunk_mb: How many megabytes of such a table are written at once, at least a partition: what
-            was written isn't written again after a crash.
+        target_format: The format of new tables, for jobs that are added.
+        target: The catalog and schema of new tables, for jobs that are added.
+        rewrite: Whether rows may be rewritten if the new table can't use the files (text, CSV, JSON and
+            others), for jobs that are added.
+        rewrite_chunk_mb: The megabytes of such a table that one write has, at least a partition. A finished
+            write isn't repeated after a crash.
         initial_gap_days: Days between the first notification and the migration, for jobs that are added.
         probation_gap_days: Days between the second notification and the archive, for jobs that are added.
-        tables_at_once: How many tables a worker moves at once, or a preflight looks at, each in a Spark
-            session of its own; through Spark Connect and on serverless compute it's one.
-        lease_minutes: How long a worker's claim holds without a sign of life.
-        stuck_hours: How long a table may stay where it should go on before it counts as stuck.
-        late_files: Whether a table pauses when somebody has left files in its old directories after the
-            switch, or their rows are taken into the new table.
-        removed_partitions: Whether a table pauses when a write in probation replaced all its rows and left
-            partitions empty, before the Hive copy follows, or it is reported and the copy follows.
-        column_mapping: Whether Delta tables map names that they don't take otherwise (spaces, brackets),
-            which needs readers that know it.
+        tables_at_once: The number of tables that a worker migrates or a preflight checks concurrently, each
+            in a separate Spark session; always 1 through Spark Connect and on serverless compute.
+        lease_minutes: The lease of a worker's claim, which each heartbeat extends.
+        stuck_hours: The hours after which a table that should continue counts as stuck.
+        late_files: Whether late files pause the job, or their rows are appended to the new table.
+        removed_partitions: Whether an overwrite during probation that removed partitions pauses the job
+            before the Hive copy gets the change, or is only reported.
+        column_mapping: Whether Delta tables use column mapping for names with spaces or brackets, which their
+            readers must support.
         iceberg_catalog: The Spark catalog of Iceberg tables, over the same metastore.
         require_owner: Whether a table without an owner pauses.
-        users_file: A CSV file with the columns ``table`` and ``user``: who is known to use which table.
-        require_lineage: Whether it's an error that Unity Catalog's lineage can't be read.
-        mail: How notifications are sent.
+        users_file: A CSV file with the columns ``table`` and ``user``.
+        require_lineage: Whether an unreadable lineage of Unity Catalog is an error.
+        mail: The mail settings.
     """
 
     store: str = "sqlite:///.tableferry/fleet.db"
@@ -164,5 +163,5 @@ class FleetSettings(_Settings):
 
     @property
     def lease(self) -> timedelta:
-        """How long a claim holds."""
+        """The lease of a claim."""
         return timedelta(minutes=self.lease_minutes)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tableferry.fleet.loading import load
+from tableferry.fleet.settings_file import load
 
 SETTINGS = Path(__file__).parents[1] / "src" / "fleet" / "fleet.yml"
 

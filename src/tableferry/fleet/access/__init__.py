@@ -1,1 +1,1 @@
-"""Owners, readers and rights of tables: Unity Catalog, a metastore, a file of users."""
+"""Owners, readers and privileges of tables: Unity Catalog, a metastore, a CSV file of users."""

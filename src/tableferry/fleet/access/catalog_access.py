@@ -1,4 +1,4 @@
-"""Chooses what knows a table's owners, readers and writers: Unity Catalog, or a plain metastore."""
+"""Open the access to the owners, readers and writers of tables: Unity Catalog or a plain metastore."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def open_access(
 
     Args:
         spark: The session.
-        users: Who uses which table, as a file of the user's says.
-        require_lineage: Whether it's an error that Unity Catalog's lineage table can't be read.
-        say: Takes warnings.
+        users: The users of tables from a CSV file.
+        require_lineage: Whether an unreadable lineage table of Unity Catalog is an error.
+        say: The function that prints warnings.
     """
     return AccessByCatalog(
         lambda catalog: open_catalog(spark, catalog, users=users, require_lineage=require_lineage, say=say)
@@ -46,10 +46,10 @@ def open_catalog(
     require_lineage: bool,
     say: Callable[[str], None],
 ) -> Access:
-    """Return the access to one catalog's tables, with arguments as `open_access` has them.
+    """Return the access to one catalog's tables; the arguments are those of `open_access`.
 
     Raises:
-        TableferryError: The workspace can't be asked whether the catalog is Unity Catalog's.
+        TableferryError: The workspace doesn't report whether the catalog is in Unity Catalog.
     """
     if not _is_unity(catalog):
         return MetastoreAccess(spark, users)
@@ -61,10 +61,10 @@ def open_catalog(
 
 
 class AccessByCatalog:
-    """The access of each table's own catalog, opened when its first table is asked for."""
+    """The access to tables of several catalogs; each catalog is opened at its first table."""
 
     def __init__(self, open_: Callable[[str], Access]) -> None:
-        """Take the function that opens a catalog's access."""
+        """Store the function that opens the access to a catalog."""
         self._open = open_
         self._opened: dict[str, Access] = {}
 
@@ -73,36 +73,36 @@ class AccessByCatalog:
         return self._of(table).owners(table)
 
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
-        """Return who reads a table, without its owners."""
+        """Return the readers of a table, without its owners."""
         return self._of(table).downstream_users(table)
 
     def keeps_rights(self, table: TableName) -> bool:
-        """Say whether a table's catalog keeps rights to write."""
+        """Return whether a table's catalog has write privileges."""
         return self._of(table).keeps_rights(table)
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
-        """Return, as JSON, the rights to write that can be taken."""
+        """Return the write privileges that can be revoked, as JSON."""
         return self._of(table).rights_to_write(table)
 
     def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Take these rights."""
+        """Revoke these privileges."""
         self._of(table).take(table, rights)
 
     def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Give these rights back."""
+        """Grant these privileges again."""
         self._of(table).give_back(table, rights)
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the owner, grants and tags of another, if both catalogs keep these in the same way.
+        """Copy the owner, grants and tags of a table to another one, if both catalogs are of the same kind.
 
         Raises:
-            Refused: The source hides rows or columns, and the target's catalog hides none.
+            Refused: The source hides rows or columns, and the target's catalog can't hide them.
         """
         old, new = self._of(source), self._of(target)
         if type(old) is type(new):
             old.carry(source, target)
         elif isinstance(old, UnityAccess):
-            old.demand_open(source, target)
+            old.require_unprotected(source, target)
 
     def _of(self, table: TableName) -> Access:
         catalog = table.parts[0] if len(table.parts) == 3 else DEFAULT_CATALOG
@@ -125,10 +125,10 @@ def _is_unity(catalog: str) -> bool:
         if trouble is None:
             raise
         if trouble.kind == "missing":
-            # The session has it by settings of its own.
+            # The session's configuration defines the catalog.
             return False
         if trouble.kind != "denied":
             raise trouble.as_error(
-                f"{client.config.host} doesn't say whether it has catalog {catalog}"
+                f"{client.config.host} doesn't report whether it has catalog {catalog}"
             ) from error
     return True

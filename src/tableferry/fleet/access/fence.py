@@ -1,4 +1,4 @@
-"""A fence, where nothing can block writers: what a table held when it was marked, and what changed since."""
+"""The fence of catalogs that can't block writers: compare a table's contents with those at the block."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tableferry.spark.tables import TableName
 
 
 def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
-    """Return what a table holds, as JSON: the same after a rename, and another after any write.
+    """Return a mark of a table's contents, as JSON; a rename keeps it, and each write changes it.
 
-    A Hive table's mark is its files, by path, size and time, and its partitions with their locations; an
-    Iceberg or Delta table's is its current version.
+    The mark of a Hive table is a digest of its files (path, size and time) and of its partitions with their
+    locations. The mark of an Iceberg or Delta table is its current version.
 
     Raises:
-        TableError: There is no such table, or a directory can't be listed.
+        TableError: The table doesn't exist, or a directory can't be listed.
     """
     match kind(warehouse, name):
         case Kind.ICEBERG | Kind.DELTA as target:
@@ -37,19 +37,19 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
 
 
 def differences(warehouse: Warehouse, name: TableName, marked: Mapping[str, Any]) -> str:
-    """Describe what changed since a mark; empty if nothing did.
+    """Describe the changes since a mark; empty if there are none.
 
     Raises:
-        TableError: There is no such table, or a directory can't be listed.
+        TableError: The table doesn't exist, or a directory can't be listed.
     """
     now = mark(warehouse, name)
     if now == marked:
         return ""
     if "version" in now:
-        return f"it was at version {marked.get('version')}, and is at {now['version']}"
+        return f"its version changed from {marked.get('version')} to {now['version']}"
     changed = [
-        f"{marked.get(measure, 0):,} {measure} are {now[measure]:,} now"
+        f"{measure} changed from {marked.get(measure, 0):,} to {now[measure]:,}"
         for measure in ("files", "bytes", "partitions")
         if marked.get(measure) != now[measure]
     ]
-    return ", ".join(changed) or "a file was written again, or a partition was moved"
+    return ", ".join(changed) or "a file was rewritten, or a partition has a new location"

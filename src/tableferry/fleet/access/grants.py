@@ -1,12 +1,12 @@
-"""Decides which grants on a table of Unity Catalog to revoke, to restore and to copy: pure.
+"""Decide which grants on a Unity Catalog table to revoke, to restore and to copy, without requests.
 
-Three facts make this more than a REVOKE MODIFY:
+REVOKE MODIFY isn't enough, for three reasons:
 
-- ALL PRIVILEGES holds MODIFY too. It's replaced by the rest of what it holds on a table.
-- Revoking ALL PRIVILEGES revokes the privileges that it implies too, by today's reference; by earlier ones
-  it didn't. So what is to stay is granted together with the revocation, and looked for afterwards.
-- The owner can write whatever is granted, and so can who has MODIFY on the schema or the catalog. These
-  rights can't be revoked on the table, so they are noted, and the caller compares the table's files instead.
+- ALL PRIVILEGES includes MODIFY. It is replaced by the other privileges that it includes.
+- By the current reference, revoking ALL PRIVILEGES also revokes the privileges that it implies. Earlier
+  references differ. So the remaining privileges are granted in the same request, and checked afterwards.
+- The owner can always write, and so can principals with MODIFY on the schema or the catalog. These privileges
+  can't be revoked on the table. They are recorded, and the caller compares the table's files instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IMPLIED = frozenset({"SELECT", "APPLY_TAG"})
 
 @dataclass(frozen=True)
 class Change:
-    """What one principal is granted and revoked on one table."""
+    """The privileges to grant to and revoke from one principal on one table."""
 
     principal: str
     add: frozenset[str] = frozenset()
@@ -38,16 +38,17 @@ class Change:
         return bool(self.add or self.remove)
 
 
-def rights(
+def writing_privileges(
     granted: Grants, inherited: Mapping[str, Sequence[str]], owner: str | None, spared: str
 ) -> dict[str, Any]:
-    """Return, as JSON, the rights to write: those to take, and those that nobody can take.
+    """Return the write privileges as JSON: those to revoke, and those that can't be revoked.
 
-    The principal that is `spared` runs the migration, and keeps its right to write.
+    The principal `spared` runs the migration, and keeps its write privileges.
 
     Returns:
-        ``grants`` by principal: what is ``taken``, what is ``left`` of the others' kind, and what of that is
-        only ``lent`` in the place of ALL PRIVILEGES; then ``owner``, ``inherited`` and ``spared``.
+        ``grants`` by principal: the ``taken`` (revoked) write privileges, the ``left`` (remaining) ones, and
+        ``lent``, which replaces ALL PRIVILEGES for the time of the block. Then ``owner``, ``inherited`` and
+        ``spared``.
     """
     taken = {principal: privileges for principal, privileges in granted.items() if privileges & WRITING}
     return {
@@ -66,27 +67,27 @@ def rights(
     }
 
 
-def to_take(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
-    """Return what is left to change until nobody writes by the noted grants."""
-    return [change for grant in _noted(granted, noted) if (change := _to_take(grant))]
+def privileges_to_revoke(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
+    """Return the remaining changes that revoke the recorded grants."""
+    return [change for grant in _noted(granted, noted) if (change := _revocation(grant))]
 
 
-def to_give_back(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
-    """Return what is left to change until the noted grants are back.
+def privileges_to_restore(granted: Grants, noted: Mapping[str, Any]) -> list[Change]:
+    """Return the remaining changes that restore the recorded grants.
 
-    What somebody else took meanwhile stays taken: who has nothing at all on the table any more gets nothing
-    back, and who lost a part of what stood in for ALL PRIVILEGES gets MODIFY back alone.
+    Privileges that a user revoked during the block stay revoked. A principal without any privilege on the
+    table gets none back. A principal that lost a part of the replacement for ALL PRIVILEGES gets only MODIFY.
     """
-    return [change for grant in _noted(granted, noted) if (change := _to_give_back(grant))]
+    return [change for grant in _noted(granted, noted) if (change := _restoration(grant))]
 
 
 def revoked_by_others(granted: Grants, noted: Mapping[str, Any]) -> list[str]:
-    """Return those whose grants somebody else took meanwhile, so that they don't get all of them back."""
+    """Return the principals whose grants a user revoked during the block; not all of them are restored."""
     return [grant.principal for grant in _noted(granted, noted) if _lost_all(grant) or _lost_some(grant)]
 
 
-def to_match(source: Grants, target: Grants) -> list[Change]:
-    """Return what makes the grants of one table those of another."""
+def changes_to_match(source: Grants, target: Grants) -> list[Change]:
+    """Return the changes that make the grants of a table equal to those of another."""
     nothing: frozenset[str] = frozenset()
     changes = (
         Change(
@@ -99,10 +100,10 @@ def to_match(source: Grants, target: Grants) -> list[Change]:
     return [change for change in changes if change]
 
 
-def to_show(source: Grants, view: Grants) -> list[Change]:
-    """Return what lets those read a view who may read what it was made of, or shows.
+def changes_for_view(source: Grants, view: Grants) -> list[Change]:
+    """Return the changes that let the readers of a table read the view that replaces it.
 
-    What people granted on the view besides stays, and nobody writes by it.
+    Other grants on the view stay. MODIFY isn't granted.
     """
     missing = {
         principal: privileges - {MODIFY} - view.get(principal, frozenset())
@@ -113,7 +114,7 @@ def to_show(source: Grants, view: Grants) -> list[Change]:
 
 @dataclass(frozen=True)
 class _Noted:
-    """A principal's noted privileges as `rights` returns them, and those that it has now."""
+    """The recorded privileges of a principal, from `writing_privileges`, and its current ones."""
 
     principal: str
     has: frozenset[str]
@@ -131,18 +132,18 @@ def _noted(granted: Grants, noted: Mapping[str, Any]) -> Iterator[_Noted]:
         )
 
 
-def _to_take(grant: _Noted) -> Change:
+def _revocation(grant: _Noted) -> Change:
     if grant.has & grant.taken:
-        # Revoking ALL PRIVILEGES revokes those that were granted besides, so these are granted along with it.
+        # Revoking ALL PRIVILEGES also revokes other grants, so the same request grants them again.
         add = grant.left if ALL in grant.has else frozenset[str]()
         return Change(grant.principal, add, grant.has & grant.taken)
     if ALL in grant.taken and not grant.has & _IMPLIED:
-        # Revoking ALL PRIVILEGES took the rest along, and a crash came before it was granted again.
+        # A process crashed after it revoked ALL PRIVILEGES, before the remaining privileges were granted.
         return Change(grant.principal, grant.left)
     return Change(grant.principal)
 
 
-def _to_give_back(grant: _Noted) -> Change:
+def _restoration(grant: _Noted) -> Change:
     if _lost_all(grant):
         return Change(grant.principal)
     if _lost_some(grant):
@@ -151,12 +152,12 @@ def _to_give_back(grant: _Noted) -> Change:
 
 
 def _lost_all(grant: _Noted) -> bool:
-    """Say whether it has nothing of what was left to it, and nothing was given back yet."""
+    """Return whether the principal has none of its remaining privileges, and none was restored yet."""
     return bool(grant.left) and not grant.has & (grant.left | grant.taken)
 
 
 def _lost_some(grant: _Noted) -> bool:
-    """Say whether it lost a part of what stands in for ALL PRIVILEGES."""
+    """Return whether the principal lost a part of the replacement for ALL PRIVILEGES."""
     return ALL in grant.taken and ALL not in grant.has and not grant.left <= grant.has
 
 

@@ -1,4 +1,4 @@
-"""Finds who reads a table, in the lineage that Unity Catalog records."""
+"""List the readers of a table from the lineage that Unity Catalog records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from tableferry import workspace
 from tableferry.errors import Refused, first_line
-from tableferry.fleet.access.people import People, is_person
+from tableferry.fleet.access.principals import Principals, is_person
 from tableferry.spark.catalog import SPARK_ERRORS, condition
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
 DAYS = 90
-# How many downstream tables and jobs are looked up at most: each takes a request.
-LOOKED_UP = 50
+# The maximum number of downstream tables and jobs that are looked up: each needs a request.
+LOOKUP_LIMIT = 50
 
 Rows = Callable[[str], Iterable[Sequence[Any]]]
 """Runs a query and returns its rows."""
 
-# A mere reader has an event too, without a target; the table is partitioned by event_date.
-# The name is no parameter, for Delta 4.4's parser hands none on to Spark 4.1's.
+# A query without a target table has an event too. The table is partitioned by event_date.
+# The name isn't a parameter, because Delta 4.4's parser doesn't pass parameters to Spark 4.1's.
 _QUERY = """
 SELECT DISTINCT created_by
 FROM system.access.table_lineage
@@ -34,29 +34,29 @@ WHERE source_table_full_name = {table}
   AND created_by IS NOT NULL
 """
 
-# Errors that will be the same for every later table of this session.
+# Errors that every later table of this session would have too.
 _LASTING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "NO_SUCH_CATALOG", "INSUFFICIENT_PERMISSIONS")
 
 
 @dataclass
 class Lineage:
-    """Readers of tables by the lineage system table, and where that can't be read, by the lineage API.
+    """Readers of tables from the lineage system table, or from the lineage API if the table can't be read.
 
-    The API knows downstream jobs and tables, but not who ran queries, so it finds only a part.
+    The API returns downstream jobs and tables, but not the users who ran queries, so its list is incomplete.
     """
 
     client: WorkspaceClient
     rows: Rows
-    people: People
+    principals: Principals
     say: Callable[[str], None]
     required: bool
     _unreadable: bool = False
 
     def readers(self, table: TableName) -> Iterable[str]:
-        """Return the mail addresses of who reads a table.
+        """Return the e-mail addresses of a table's readers.
 
         Raises:
-            Refused: The system table is required, and can't be read.
+            Refused: The system table can't be read, and is required.
         """
         if not self._unreadable:
             try:
@@ -68,7 +68,7 @@ class Lineage:
         return list(self._by_api(table))
 
     def _report(self, error: Exception) -> None:
-        """Warn that the system table can't be read, or refuse to go on without it."""
+        """Warn that the system table can't be read, or raise an error if it is required."""
         reason = first_line(error)
         remedy = (
             "enable the system schema access, and grant USE CATALOG on system, USE SCHEMA on system.access "
@@ -78,8 +78,8 @@ class Lineage:
             raise Refused("LINEAGE_NOT_READABLE", reason=reason) from error
         self._unreadable = condition(error).startswith(_LASTING)
         self.say(
-            f"system.access.table_lineage can't be read ({reason}), so that those who query a table get no "
-            f"notification, but only those who own tables and run jobs downstream: {remedy}"
+            f"system.access.table_lineage can't be read ({reason}): users who query a table get no "
+            f"notification, only owners of downstream tables and jobs do. To notify all, {remedy}"
         )
 
     def _by_api(self, table: TableName) -> Iterator[str]:
@@ -90,24 +90,22 @@ class Lineage:
             lineage = workspace.get_json(self.client, "/api/2.0/lineage-tracking/table-lineage", query)
         except (NotFound, PermissionDenied) as error:
             reason = first_line(error)
-            self.say(
-                f"the lineage API can't be asked ({reason}), so that nobody downstream gets a notification"
-            )
+            self.say(f"the lineage API can't be read ({reason}): no downstream user gets a notification")
             return
         downstreams = lineage.get("downstreams", ())
         tables = [info for downstream in downstreams if (info := downstream.get("tableInfo"))]
         infos = [info for downstream in downstreams for info in downstream.get("jobInfos", ())]
         jobs = {info["job_id"] for info in infos if info.get("job_id")}
-        if len(tables) + len(jobs) > LOOKED_UP:
+        if len(tables) + len(jobs) > LOOKUP_LIMIT:
             self.say(
-                f"{table} has {len(tables)} tables and {len(jobs)} jobs downstream: of these, {LOOKED_UP} "
-                "were looked up"
+                f"{table} has {len(tables)} tables and {len(jobs)} jobs downstream: the owners of only "
+                f"{LOOKUP_LIMIT} of them were looked up"
             )
         owners = [(self._owner, info) for info in tables]
         runners = [(self._runner, job) for job in sorted(jobs)]
-        for principal_of, item in [*owners, *runners][:LOOKED_UP]:
+        for principal_of, item in [*owners, *runners][:LOOKUP_LIMIT]:
             try:
-                yield from self.people.addresses(principal_of(item))
+                yield from self.principals.addresses(principal_of(item))
             except (NotFound, PermissionDenied):
                 # In another workspace, or not visible to this user.
                 continue

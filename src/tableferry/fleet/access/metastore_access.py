@@ -1,7 +1,7 @@
-"""Who owns a table of a plain metastore; nobody can be kept from writing there, and nobody notes who reads.
+"""Owners of tables in a plain metastore, which has no write privileges and records no readers.
 
-That holds for ``hive_metastore`` on Databricks too. Where table access control is on there, a cluster could
-revoke MODIFY by SQL; that was tried on nothing real, so it isn't done, and the listing is compared instead.
+``hive_metastore`` on Databricks is one too. With table access control, a cluster could revoke MODIFY by SQL.
+That isn't tested on a real workspace, so the listing is compared instead.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class MetastoreAccess:
-    """A metastore that knows owners, and no grants."""
+    """A metastore with owners and without grants."""
 
     def __init__(self, spark: SparkSession, users: Users | None = None) -> None:
-        """Take the session, and who is known to use which table."""
+        """Store the session and the users of tables from a CSV file."""
         self._spark = spark
         self._users = users or {}
 
@@ -33,29 +33,29 @@ class MetastoreAccess:
         return (owner,) if owner else ()
 
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
-        """Return those whom the file of users names, without the owner."""
+        """Return the users of the table from the CSV file, without the owner."""
         users = self._users.get(key(table), ())
         owners = self.owners(table) if users else ()
         return tuple(user for user in users if user not in owners)
 
     def keeps_rights(self, table: TableName) -> bool:
-        """Return False: whoever reaches the files can write."""
+        """Return False: every process with access to the files can write."""
         return False
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
-        """Return nothing: whoever reaches the files can write."""
+        """Return an empty mapping: every process with access to the files can write."""
         return {}
 
     def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Take nothing; rights that were noted are another catalog's."""
+        """Revoke nothing; recorded privileges are those of another catalog."""
         _refuse(table, rights)
 
     def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Give nothing back, as nothing was taken."""
+        """Grant nothing, because nothing was revoked."""
         _refuse(table, rights)
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Carry nothing: there are no grants, and the owner is a part of the table's definition."""
+        """Copy nothing: there are no grants, and the owner is part of the table's definition."""
 
 
 def _refuse(table: TableName, rights: Mapping[str, Any]) -> None:

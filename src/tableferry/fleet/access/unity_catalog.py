@@ -1,4 +1,4 @@
-"""The owners, readers and rights of Unity Catalog's tables, through its REST API, and their tags, by SQL."""
+"""Owners, readers and privileges of Unity Catalog tables, through its REST API, and their tags, by SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tableferry.errors.catalogue import as_sentence
 from tableferry.fleet.access import grants, tags
 from tableferry.fleet.access.grants import Change, Grants
 from tableferry.fleet.access.lineage import Lineage, Rows
-from tableferry.fleet.access.people import People
+from tableferry.fleet.access.principals import Principals
 from tableferry.fleet.access.users_file import Users, key
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.session import to_stderr
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 _PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
 _EFFECTIVE = "/api/2.1/unity-catalog/effective-permissions/table/"
-# One changes grants, one restores what a revocation removed too, one finds nothing left to do; one to spare.
+# The first changes grants, the second restores privileges that a revocation also removed, the third finds
+# nothing to change; one more in reserve.
 _ROUNDS = 4
 
 
 class UnityAccess:
     """Grants, owners, tags and lineage of Unity Catalog.
 
-    Permissions are read and written as the API spells them: the client's own classes drop every privilege
-    that their version doesn't know, and what is dropped can't be given back.
+    Privileges are read and written as JSON. The client's classes drop each privilege that their version
+    doesn't have, and a dropped privilege couldn't be granted again.
     """
 
     def __init__(
@@ -46,81 +47,81 @@ class UnityAccess:
         require_lineage: bool = False,
         say: Callable[[str], None] = to_stderr,
     ) -> None:
-        """Take what is used to ask Unity Catalog; `rows` runs SQL there, and `say` takes warnings, each once.
+        """Store the client and `rows`, which runs SQL; `say` prints each warning once.
 
-        Users of tables are those in the lineage, which may be required, and these.
+        Users of tables are those in the lineage, which may be required, and those in `users`.
         """
         self._client = client
         self._rows = rows
         self._users = users or {}
         self._warned: set[str] = set()
         self._print = say
-        self._people = People(client, self._say)
-        self._lineage = Lineage(client, rows, self._people, self._say, required=require_lineage)
+        self._principals = Principals(client, self._say)
+        self._lineage = Lineage(client, rows, self._principals, self._say, required=require_lineage)
 
     def owners(self, table: TableName) -> tuple[str, ...]:
-        """Return the mail address of the owner, or those of the owning group's members."""
-        return self._people.addresses(self._info(table).owner)
+        """Return the e-mail address of the owner, or those of the owning group's members."""
+        return self._principals.addresses(self._info(table).owner)
 
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
-        """Return the mail addresses of who read the table in the last 90 days, without its owners."""
+        """Return the e-mail addresses of the table's readers in the last 90 days, without its owners."""
         owners = {self._me, *self.owners(table)}
-        with self._asking(f"The lineage of {table} can't be read"):
+        with self._explaining(f"The lineage of {table} can't be read"):
             readers = {*self._lineage.readers(table), *self._users.get(key(table), ())}
         return tuple(sorted(readers - owners))
 
     def keeps_rights(self, table: TableName) -> bool:
-        """Return True: each table has grants."""
+        """Return True: every table has grants."""
         return True
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
-        """Return, as JSON, the grants on the table that `take` would take, and who can write regardless."""
-        rights = grants.rights(
+        """Return the grants that `take` would revoke, and other write privileges, as JSON."""
+        rights = grants.writing_privileges(
             self._granted(table), self._inherited(table), self._info(table).owner, self._me
         )
         return rights if rights["grants"] or rights["inherited"] else {}
 
     def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Revoke these grants; those already taken are no error."""
-        self._change_until_done(table, lambda granted: grants.to_take(granted, rights))
+        """Revoke these grants; grants that are revoked already are no error."""
+        self._change_until_done(table, lambda granted: grants.privileges_to_revoke(granted, rights))
 
     def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Grant what was taken, and revoke what was lent in its place."""
+        """Grant the revoked privileges, and revoke their replacement."""
         for principal in grants.revoked_by_others(self._granted(table), rights):
             self._say(
-                f"{table}: somebody revoked grants of {principal} while writes were blocked, so {principal} "
-                "doesn't get all of the old ones back: grant what is missing"
+                f"{table}: a user revoked grants of {principal} while writes were blocked, so not all of the "
+                "earlier grants are restored: grant the missing ones"
             )
-        self._change_until_done(table, lambda granted: grants.to_give_back(granted, rights))
+        self._change_until_done(table, lambda granted: grants.privileges_to_restore(granted, rights))
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the tags and grants of another, and its owner last, for then only the owner may grant.
+        """Copy a table's tags and grants to another one, and its owner last: only the owner can grant.
 
-        A view keeps what was granted on it besides, and shows no more than what it reads. Tags that can't be
-        read are reported, and keep nothing else from it.
+        A view keeps its other grants, and shows only the rows that its table shows. Tags that can't be read
+        are reported, and the rest is copied.
 
         Raises:
-            Refused: The source has a row filter or a column mask that the target hasn't, or tags that can't
-                be set on it.
+            Refused: The source has a row filter or a column mask that the target lacks, or tags that can't be
+                set on the target.
         """
         old, new = self._info(source), self._info(target)
         is_view = _is_view(new)
         if not is_view and (hiding := _protections(old) - _protections(new)):
             raise Refused("TARGET_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target)
-        # Policies hide rows and columns by tags, so these are there before anybody may read.
+        # Policies hide rows and columns by tags, so the tags are set before readers get grants.
         self._carry_tags(source, target, is_view=is_view)
         granted = self._granted(source)
-        changes = grants.to_show if is_view else grants.to_match
+        changes = grants.changes_for_view if is_view else grants.changes_to_match
         self._change_until_done(target, lambda before: changes(granted, before))
         if old.owner and old.owner != new.owner:
-            with self._asking(f"{target} can't be given to {old.owner}, who owns {source}"):
+            with self._explaining(f"The owner of {target} can't be set to {old.owner}, who owns {source}"):
                 self._client.tables.update(_path(target), owner=old.owner)
 
-    def demand_open(self, source: TableName, target: TableName) -> None:
-        """Make sure that nothing of a table is hidden, of which one is made in a catalog that hides nothing.
+    def require_unprotected(self, source: TableName, target: TableName) -> None:
+        """Refuse a protected table whose new table would be in a catalog without protection.
 
         Raises:
-            Refused: It has a row filter or a column mask.
+            Refused: The table has a row filter or a column mask.
         """
         if hiding := _protections(self._info(source)):
             raise Refused(
@@ -130,17 +131,17 @@ class UnityAccess:
     def _carry_tags(self, source: TableName, target: TableName, *, is_view: bool) -> None:
         try:
             wanted = list(self._rows(tags.query(source)))
-            there = self._rows(tags.query(target)) if wanted else ()
+            existing = self._rows(tags.query(target)) if wanted else ()
         except SPARK_ERRORS as error:
             self._say(
-                f"the tags of {source} and {target} can't be read ({first_line(error)}), so that none are "
-                "carried: grant SELECT on table_tags and column_tags in their catalogs' information_schema, "
-                f"and set those of {source} on {target} by hand"
+                f"the tags of {source} and {target} can't be read ({first_line(error)}), so none are "
+                "copied: grant SELECT on table_tags and column_tags in their catalogs' information_schema, "
+                f"and set the tags of {source} on {target}"
             )
             return
         failed = [
             failure
-            for column, values in tags.missing(wanted, there).items()
+            for column, values in tags.missing(wanted, existing).items()
             for failure in self._set_tags(target, column, values, is_view=is_view)
         ]
         if failed:
@@ -149,12 +150,12 @@ class UnityAccess:
     def _set_tags(
         self, table: TableName, column: str, values: Mapping[str, str], *, is_view: bool
     ) -> list[str]:
-        """Set tags, and return which can't be set, and why."""
+        """Set tags, and return the tags that can't be set, each with the reason."""
         try:
             list(self._rows(tags.statement(table, column, values, is_view=is_view)))
         except SPARK_ERRORS as error:
             if len(values) > 1:
-                # One wrong tag fails all.
+                # One invalid tag fails the whole statement.
                 one_by_one = ({tag: value} for tag, value in values.items())
                 return [
                     why for one in one_by_one for why in self._set_tags(table, column, one, is_view=is_view)
@@ -163,7 +164,7 @@ class UnityAccess:
         return []
 
     def _change_until_done(self, table: TableName, changes: Callable[[Grants], list[Change]]) -> None:
-        """Change grants until nothing is left to change, leaving out principals that don't exist any more."""
+        """Change grants until no change remains, without principals that were deleted."""
         gone: set[str] = set()
         for _ in range(_ROUNDS):
             left = [change for change in changes(self._granted(table)) if change.principal not in gone]
@@ -174,14 +175,14 @@ class UnityAccess:
         raise TableError("GRANTS_CHANGED_CONCURRENTLY", table=table, principals=whose)
 
     def _change(self, table: TableName, changes: list[Change]) -> set[str]:
-        """Change grants, in one request if the workspace takes that; return the principals that are gone."""
+        """Change grants, in one request if the workspace accepts it; return the deleted principals."""
         from databricks.sdk.errors import BadRequest, NotFound
 
-        with self._asking(f"The grants on {table} can't be changed"):
+        with self._explaining(f"The grants on {table} can't be changed"):
             try:
                 self._patch(table, *changes)
             except (BadRequest, NotFound):
-                # One wrong principal fails all, and what adds and removes at once may be refused.
+                # An unknown principal fails the whole request. One that adds and removes may be refused.
                 return {change.principal for change in changes if not self._change_one(table, change)}
         return set()
 
@@ -198,7 +199,7 @@ class UnityAccess:
         except DatabricksError as error:
             if "PRINCIPAL" not in (error.error_code or ""):
                 raise
-            self._say(f"{table}: {change.principal} doesn't exist any more, and its grants went with it")
+            self._say(f"{table}: {change.principal} was deleted, and its grants too")
             return False
         return True
 
@@ -222,7 +223,7 @@ class UnityAccess:
         }
 
     def _inherited(self, table: TableName) -> Mapping[str, list[str]]:
-        """Return, by principal, the grants of a right to write that aren't on the table itself."""
+        """Return the write privileges that are granted on the schema or the catalog, by principal."""
         sources: dict[str, list[str]] = {}
         for assignment in self._pages(_EFFECTIVE, table):
             for privilege in assignment.get("privileges", ()):
@@ -234,9 +235,9 @@ class UnityAccess:
 
     def _pages(self, path: str, table: TableName) -> Iterator[dict[str, Any]]:
         query = {"max_results": "0"}
-        with self._asking(f"The grants on {table} can't be read"):
+        with self._explaining(f"The grants on {table} can't be read"):
             while True:
-                # A page may be empty and still not be the last.
+                # A page that isn't the last can be empty.
                 page = workspace.get_json(self._client, path + _path(table), query)
                 yield from page.get("privilege_assignments", ())
                 if not page.get("next_page_token"):
@@ -244,17 +245,17 @@ class UnityAccess:
                 query["page_token"] = page["next_page_token"]
 
     def _info(self, table: TableName) -> TableInfo:
-        with self._asking(f"{table} can't be looked up"):
+        with self._explaining(f"{table} can't be read"):
             return self._client.tables.get(_path(table))
 
     @cached_property
     def _me(self) -> str:
-        with self._asking("The workspace doesn't return the current user"):
+        with self._explaining("The workspace doesn't return the current user"):
             return self._client.current_user.me().user_name or ""
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Turn the client's errors into sentences with a remedy."""
+    def _explaining(self, failure: str) -> Iterator[None]:
+        """Replace errors of the client by errors with a remedy."""
         try:
             yield
         except Exception as error:
@@ -265,16 +266,16 @@ class UnityAccess:
                 case "denied":
                     raise TableError(
                         "UNITY_CATALOG_DENIED",
-                        failure=what,
+                        failure=failure,
                         reason=trouble.reason,
                         user=self._client.config.username or "the user that runs this",
                     ) from error
                 case "logged out" | "unreachable":
-                    raise trouble.as_error(what) from error
+                    raise trouble.as_error(failure) from error
                 case _:
                     raise TableError(
                         "UNITY_CATALOG_FAILED",
-                        failure=what,
+                        failure=failure,
                         reason=trouble.reason,
                         advice=as_sentence(trouble.remedy),
                     ) from error
@@ -292,7 +293,7 @@ def _path(table: TableName) -> str:
 
 
 def _protections(info: TableInfo) -> set[str]:
-    """Return what hides rows or columns of a table from its readers, in words."""
+    """Describe the row filters and column masks of a table."""
     hiding = {"a row filter"} if info.row_filter else set()
     return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}
 

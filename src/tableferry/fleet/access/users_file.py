@@ -1,4 +1,4 @@
-"""Reads who uses which table from a CSV file, as a team makes one of its audit logs."""
+"""Read the users of tables from a CSV file, which a team can write from its audit logs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tableferry.spark.tables import METASTORES, TableName
 HEADER = ["table", "user"]
 
 Users = Mapping[str, tuple[str, ...]]
-"""Mail addresses by `key`."""
+"""E-mail addresses by `key`."""
 
 NO_USERS: Users = {}
 
 
 def key(table: TableName) -> str:
-    """Return the key that all spellings of a table share in such a file."""
+    """Return the key of a table, the same for all spellings of its name."""
     parts = [part.lower() for part in table.parts]
     return ".".join(parts[1:] if len(parts) == 3 and parts[0] in METASTORES else parts)
 
@@ -27,7 +27,7 @@ def read_users(file: Path) -> Users:
     """Read a file whose first line is ``table,user``; each other line has a table and one of its users.
 
     Raises:
-        TableError: The file can't be read, or a line isn't as it should be.
+        TableError: The file can't be read, or a line is invalid.
     """
     users_by_table: dict[str, dict[str, None]] = {}
     try:

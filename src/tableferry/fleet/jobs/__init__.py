@@ -1,1 +1,1 @@
-"""The jobs of a fleet as data, and what decides about them: states, transitions, steps, pauses, waves."""
+"""Jobs of a fleet as data: states, transitions, steps, pauses and waves."""

@@ -1,8 +1,8 @@
-"""One table's migration as the queue holds it: frozen, and without Spark or a database.
+"""The migration of one table: a row of the queue, as a frozen dataclass without Spark or a database.
 
 The columns, their order, meaning and defaults are those of the ``jobs`` table that Netflix published with its
-Hive-to-Iceberg migration; what follows ``last_updated_time`` is ours. The queue's tables are made of these
-fields.
+Hive-to-Iceberg migration; columns after ``last_updated_time`` are additional. The queue's table has a
+column for each field.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OldName(StrEnum):
 
 
 class PauseReason(StrEnum):
-    """Why a job waits for a person; ``pause_reason`` begins with one, and a colon and details may follow."""
+    """Why a job waits for a person; ``pause_reason`` begins with a reason; a colon and details may follow."""
 
     NONE = "None"
     # Published reasons.
@@ -114,7 +114,7 @@ class Trouble(StrEnum):
     CLAIM_LAPSED = "claim_lapsed"
     NOT_MOVING = "not_moving"
     NOTIFICATION_NOT_SENT = "letter_not_sent"
-    SHADOW_BEHIND = "shadow_behind"
+    SHADOW_DELAYED = "shadow_behind"
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,16 @@ class Job:
         data_category: A label of the table's data.
         tbl_owners: The owners' mail addresses.
         downstream_users: The mail addresses of its readers.
-        to_be_processed: It is announced, or will be, and waits for its time.
+        to_be_processed: The migration is announced, or will be, and hasn't started.
         in_process: Its migration has started and isn't complete; probation is part of it.
         state: The current state.
         desired_state: The next state; the same as ``state`` while the job rests.
         initial_gap_days: Days between the first notification and the migration.
-        probation_gap_days: Days between the second notification and the archive; 0 keeps no copy in step.
+        probation_gap_days: Days between the second notification and the archive; 0 for no probation.
         comm_level1_date: The time of the first notification.
         comm_level2_date: The time of the second notification.
         comm_level3_date: The time of the third notification.
-        shadow_watermark: The target's snapshot id (a version, for Delta) that the Hive copy is in step with.
+        shadow_watermark: The target's snapshot id (Delta: version) up to which the Hive copy has its rows.
         migration_paused: The job waits until a person resumes it.
         pause_reason: A `PauseReason`, followed by a colon and details.
         shadow_status: The progress of the current shadow run.

@@ -11,7 +11,7 @@ from typing import Literal
 from tableferry.errors.catalogue import as_sentence
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.job import Job, State
-from tableferry.fleet.jobs.pauses import kept_out, remedy, resume_command
+from tableferry.fleet.jobs.pauses import blocked_writes, remedy, resume_command
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 
@@ -56,7 +56,7 @@ def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> N
 
 def _next_action(job: Job) -> NextAction:
     if job.migration_paused:
-        out = as_sentence(kept) + " " if (kept := kept_out(job)) else ""
+        out = as_sentence(kept) + " " if (kept := blocked_writes(job)) else ""
         return NextAction(None, f"{out}{remedy(job)} Then: {resume_command(job)}")
     if (back := BACK.get(job.pair)) is not None:
         return NextAction("revert", back.action.value)
@@ -86,7 +86,7 @@ def _next_action(job: Job) -> NextAction:
 
 
 def _completion(job: Job) -> str:
-    """Return what a person can do with a completed job."""
+    """Return the commands for a completed job, in words."""
     archive = None if job.archived_at else "tableferry fleet archive archives it"
     closed = job.record.closed is not None
     close = None if closed else f"{command('close', job.name)} removes the remains of the Hive table"

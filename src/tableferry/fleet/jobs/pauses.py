@@ -109,12 +109,12 @@ def _to_be_rewritten(job: Job) -> Job:
     )
 
 
-def kept_out(job: Job) -> str:
+def blocked_writes(job: Job) -> str:
     """Return on which table writes are blocked, if privileges were revoked; otherwise empty."""
-    return left_as(job) if job.record.rights else ""
+    return describe_tables(job) if job.record.rights else ""
 
 
-def left_as(job: Job) -> str:
+def describe_tables(job: Job) -> str:
     """Return the condition of a paused job's tables, if writes are blocked or shadow runs stopped."""
     names = Names.of(job)
     match job.state:

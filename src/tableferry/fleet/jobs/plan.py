@@ -191,7 +191,7 @@ def plan(job: Job, existing: Existing) -> tuple[Step, ...]:
             assert_never(transition.action)
 
 
-def arrived(job: Job, transition: Transition) -> Job:
+def after_transition(job: Job, transition: Transition) -> Job:
     """Return a job after a transition: in its desired state, with the next desired state."""
     return replace(job, state=job.desired_state, desired_state=transition.then)
 
@@ -209,7 +209,7 @@ def dry_run_steps(job: Job, existing: Existing, transitions: Transitions) -> tup
         for step in planned:
             _apply_to_names(step, names)
         steps += planned
-        job = arrived(job, transition)
+        job = after_transition(job, transition)
     return tuple(steps)
 
 

@@ -98,8 +98,8 @@ class JobRecord:
         was_managed: The Hive table was managed before the migration made it external.
         broken_views: Views that can't be read after the switch.
         removed_partitions: A sentence about partitions that an overwrite removed.
-        left_directories: What is left in the storage: this migration didn't write it, or can't remove it.
-        late_files_not_looked_for: Why late files can't be found.
+        left_directories: Directories that the job didn't create, or that it can't remove.
+        late_files_not_looked_for: Why late files can't be listed.
         compare_all: The next shadow run compares every partition.
         without_hive_copy: A person confirmed that the job is finished without its Hive copy.
         rows_lost: A sentence about rows that a revert couldn't copy from a dropped new table.

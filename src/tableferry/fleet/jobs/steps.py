@@ -289,14 +289,14 @@ class AllowLogCleaning(_OnTable):
 
 
 class NoteLeftovers(_OnCopy):
-    """Note what is to be removed of an archived Hive table, and make sure that nobody else needs it."""
+    """Record the remains of an archived Hive table, and check that no other table needs them."""
 
-    text = "make sure that only {hive} needs what is left of Hive's, and note what that is"
+    text = "record the remains of {hive}, and check that no other table needs them"
 
 
 @dataclass(frozen=True)
 class DropArchived(_Described):
-    """Drop the archived Hive table's entry, and none of its files.
+    """Drop the entry of the archived Hive table, and keep its files.
 
     Attributes:
         rewritten: Whether the new table's rows were rewritten, so that it reads none of them.
@@ -328,7 +328,7 @@ class RemoveLeftovers(_Described):
 
 
 class AllowCleaning(_OnTable):
-    """Let Iceberg remove files that no snapshot needs any more; nobody else reads them now."""
+    """Let Iceberg remove files that no snapshot needs; no other table reads them now."""
 
     text = "let Iceberg remove files that {table} needs no more"
 

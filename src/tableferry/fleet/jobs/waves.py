@@ -1,7 +1,7 @@
-"""Waves: tables that people migrate together, when they say so, and within limits.
+"""Waves: groups of tables that users start and pause together, with limits.
 
-A table of a wave is announced and begun only while the wave is running; what has begun goes on, so that no
-writer waits for a wave. A table without a wave waits for none.
+A table of a wave is announced and started only while the wave is running. A started migration continues, so
+that no writer waits for a wave. A table without a wave doesn't wait.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tableferry.amounts import counted
 from tableferry.errors import InputError
 
 LONGEST_WAVE = 100
-"""How many characters a wave's name may have."""
+"""The maximum length of a wave's name."""
 
-# As the queue's column has it; few zones have longer names, and these have others.
+# The length of the queue's column. The few zones with longer names have shorter aliases.
 _LONGEST_ZONE = 30
 
 _NAME = re.compile(r"[\w.-]+")
@@ -27,7 +27,7 @@ _HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)", re.ASCII)
 
 
 class WaveStatus(StrEnum):
-    """Whether a wave's tables are announced and begun."""
+    """The status of a wave; only tables of a running wave are announced and started."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -36,7 +36,7 @@ class WaveStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Hours:
-    """A part of the day, perhaps over midnight, in a time zone."""
+    """A part of the day in a time zone; it may include midnight."""
 
     begin: time
     end: time
@@ -44,10 +44,10 @@ class Hours:
 
     @classmethod
     def parse(cls, text: str, zone: str) -> Self:
-        """Read hours as people write them: ``22:00-06:00``.
+        """Parse hours such as ``22:00-06:00``.
 
         Raises:
-            InputError: They aren't two times of day, or there is no such time zone.
+            InputError: The text isn't two times of day, or the time zone is unknown.
         """
         try:
             known = ZoneInfo(zone)
@@ -66,7 +66,7 @@ class Hours:
         return cls(begin, end, known)
 
     def contain(self, moment: datetime) -> bool:
-        """Say whether a moment is in them; their end isn't."""
+        """Return whether a moment is in these hours; the end is excluded."""
         local = moment.astimezone(self.zone).time()
         if self.begin < self.end:
             return self.begin <= local < self.end
@@ -75,18 +75,18 @@ class Hours:
 
 @dataclass(frozen=True)
 class Wave:
-    """A wave, as the queue holds it.
+    """A wave, as the queue stores it.
 
     Attributes:
-        name: Its name.
-        status: Whether its tables are announced and begun.
-        reason: Why it is paused.
-        tables_at_once: How many of its tables are moved at once, by all workers; None for no limit.
-        hours: When its tables begin, as ``22:00-06:00``; empty for at any time.
-        time_zone: Of the hours.
-        stop_percent: It is paused when more than so many of a hundred of its tables have failed.
-        started_at: When it was started, the last time; failures before that don't count.
-        revision: How often it changed.
+        name: The name.
+        status: The status.
+        reason: The reason of a pause.
+        tables_at_once: The maximum number of tables that all workers migrate concurrently; None for no limit.
+        hours: The hours in which tables start, such as ``22:00-06:00``; empty for any time.
+        time_zone: The time zone of the hours.
+        stop_percent: The wave is paused when more than this percentage of its tables has failed.
+        started_at: The time of the last start; earlier failures don't count.
+        revision: The number of changes.
     """
 
     name: str
@@ -101,14 +101,13 @@ class Wave:
 
 
 @dataclass(frozen=True)
-class Load:
-    """What a wave's tables are at.
+class WaveLoad:
+    """The numbers of a wave's tables.
 
     Attributes:
-        tables: All of them, archived ones too.
-        failed: Those that have begun and are paused, though not by a person, since the wave was started;
-            reverted ones too.
-        taken: Those that workers have taken to move, begun or about to begin.
+        tables: All tables, including archived ones.
+        failed: Tables that were paused by an error or reverted since the start of the wave.
+        taken: Tables that workers have claimed to migrate.
     """
 
     tables: int = 0
@@ -117,10 +116,10 @@ class Load:
 
 
 def checked(wave: Wave) -> Wave:
-    """Return a wave that can be as it is.
+    """Return the wave if it is valid.
 
     Raises:
-        InputError: Its name or its limits can't.
+        InputError: Its name or a limit is invalid.
     """
     if not _NAME.fullmatch(wave.name) or len(wave.name) > LONGEST_WAVE:
         raise InputError("WAVE_NAME_INVALID", wave=wave.name, longest=LONGEST_WAVE)
@@ -130,27 +129,27 @@ def checked(wave: Wave) -> Wave:
     return wave
 
 
-def too_many_failed(wave: Wave, load: Load) -> str:
-    """Say why a running wave is to be paused; nothing if it isn't."""
+def stop_reason(wave: Wave, load: WaveLoad) -> str:
+    """Return why a running wave has to be paused; empty if it hasn't."""
     if load.failed * 100 <= wave.stop_percent * load.tables:
         return ""
     return f"{load.failed:,} of {counted(load.tables, 'table')} failed, more than {wave.stop_percent} %"
 
 
-def why_not_running(wave: Wave) -> str:
-    """Say that a wave isn't running; nothing if it is."""
+def not_running_reason(wave: Wave) -> str:
+    """Return why a wave isn't running; empty if it is."""
     return "" if wave.status is WaveStatus.RUNNING else f"the wave {wave.name} is {wave.status}"
 
 
-def why_none_begins(wave: Wave, now: datetime) -> str:
+def start_blocker(wave: Wave, now: datetime) -> str:
     """Return why no table of a wave may start now; empty if one may."""
-    if why := why_not_running(wave):
+    if why := not_running_reason(wave):
         return why
     if wave.hours and not Hours.parse(wave.hours, wave.time_zone).contain(now):
-        return f"the wave {wave.name} starts tables from {wave.hours} ({wave.time_zone}) alone"
+        return f"the wave {wave.name} starts tables only from {wave.hours} ({wave.time_zone})"
     return ""
 
 
-def room(wave: Wave, load: Load) -> int | None:
-    """Return how many more tables may be moved at once; None for any number."""
+def free_slots(wave: Wave, load: WaveLoad) -> int | None:
+    """Return how many more tables may start; None for no limit."""
     return None if wave.tables_at_once is None else max(0, wave.tables_at_once - load.taken)

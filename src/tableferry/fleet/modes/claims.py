@@ -9,8 +9,7 @@ from datetime import timedelta
 from tableferry.backoff import pause
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.queue.loads import loads
-from tableferry.fleet.queue.selections import Selection, behind
+from tableferry.fleet.queue.selections import Selection, numbered_after
 from tableferry.fleet.queue.store import Store
 
 # The jobs of one claim: if a worker dies, few jobs stay claimed; but each claim is slow in Delta tables.
@@ -108,7 +107,7 @@ class Claims:
         while attempt < _ATTEMPTS:
             claimed = self.store.claim(
                 # Otherwise jobs that failed or are on probation would be claimed endlessly.
-                group.selection & behind(taken, self.share),
+                group.selection & numbered_after(taken, self.share),
                 self.worker,
                 now=self.clock(),
                 lease=self.lease,
@@ -144,6 +143,6 @@ class Claims:
         """
         if group.wave_limit is None or not claimed:
             return claimed, ()
-        taken = loads(self.store, self.clock())[group.wave].taken
+        taken = self.store.wave_loads(self.clock())[group.wave].taken
         count = len(claimed) - max(0, taken - group.wave_limit)
         return claimed[: max(0, count)], claimed[max(0, count) :]

@@ -19,7 +19,7 @@ from tableferry.fleet.notifications.folder import FolderOutbox
 from tableferry.fleet.notifications.password import with_password
 from tableferry.fleet.notifications.smtp import Outbox, SmtpOutbox
 from tableferry.fleet.notifications.texts import Templates
-from tableferry.fleet.queue.selections import longest_ago, to_notify
+from tableferry.fleet.queue.selections import least_recent, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings, MailSettings
 from tableferry.heartbeat import heartbeat
@@ -88,7 +88,7 @@ def communicate(
     templates = Templates(settings.mail)
     check_addresses(settings.mail)
     # In the order of numbers, a small run would always claim the same jobs with waiting recipients.
-    due = to_notify() & longest_ago(store, to_notify(), batch_size * share[1])
+    due = to_notify() & least_recent(store, to_notify(), batch_size * share[1])
     if dry_run_to is not None:
         delivery = Delivery(store, settings, templates, clock, store.jobs(due, limit=batch_size))
         delivery.prepare()

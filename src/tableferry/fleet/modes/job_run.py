@@ -12,12 +12,12 @@ from datetime import timedelta
 from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
-from tableferry.fleet.access.taken_rights import TakenRights
+from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.pauses import kept_out
-from tableferry.fleet.jobs.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
+from tableferry.fleet.jobs.pauses import blocked_writes
+from tableferry.fleet.jobs.plan import Kind, Transitions, after_transition, dry_run_steps, is_switched, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.jobs.transitions import FORWARD, Action, Transition
 from tableferry.fleet.modes.hand_change_pauses import (
@@ -27,7 +27,7 @@ from tableferry.fleet.modes.hand_change_pauses import (
 )
 from tableferry.fleet.modes.performer import StepPaused, WrittenDuringBlock, perform
 from tableferry.fleet.modes.results import JobReport
-from tableferry.fleet.queue.changes import ClaimLost, lost
+from tableferry.fleet.queue.changes import ClaimLost, claim_lost
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import existing, versions
@@ -73,7 +73,7 @@ class JobRun:
             ClaimLost: Another worker may have claimed the job.
         """
         if not self.store.holds(self.job, self.clock()):
-            raise lost(self.job)
+            raise claim_lost(self.job)
 
     def save(self, job: Job) -> Job:
         """Save the job and extend the claim."""
@@ -111,11 +111,11 @@ class JobRun:
         noted = [note for job in current for note in (*job.record.rights, *job.record.withheld_rights)]
         access, names = self.warehouse.access, Names.of(self.job)
         for note in self.job.record.rights:
-            taken = TakenRights.of(note)
-            if note not in noted and taken.mean_something_on(step.table, access, names):
+            taken = RevokedPrivileges.of(note)
+            if note not in noted and taken.apply_to(step.table, access, names):
                 # `Warehouse.effect` would refuse this, because the claim is lost.
                 access.give_back(step.table, taken.rights)
-        raise lost(self.job)
+        raise claim_lost(self.job)
 
     def release(self, job: Job) -> None:
         """Save the job and release the claim."""
@@ -216,7 +216,7 @@ def _with_duration(job: Job, transition: Transition, now: float) -> Job:
 
 def _reached(job: Job, transition: Transition) -> Job:
     """Return the job in the state that the transition reached, with the next desired state."""
-    job = replace(arrived(job, transition), shadow_status=None)
+    job = replace(after_transition(job, transition), shadow_status=None)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         reverted = job.paused(PauseReason.REVERTED, job.record.rows_lost)
         job = replace(reverted, in_process=False, shadow_watermark=None)
@@ -286,7 +286,7 @@ def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
         why = f"{why.removesuffix('.')}; and writes to {run.job.name} couldn't be unblocked ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
     run.release(paused.with_record(began_again=0))
-    out = f"; {kept}" if (kept := kept_out(run.job)) else ""
+    out = f"; {kept}" if (kept := blocked_writes(run.job)) else ""
     return JobReport(run.job, "paused", tuple(run.actions), why.removesuffix(".") + out if out else why)
 
 

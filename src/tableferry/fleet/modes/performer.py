@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from tableferry.amounts import first_of
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.access import fence
-from tableferry.fleet.access.taken_rights import TakenRights
+from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
 from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.commands import command
@@ -134,13 +134,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.BlockWrites(table):
             # Each run records the rights before it takes them; an earlier run may have taken only some.
             if rights := warehouse.access.rights_to_write(table):
-                note = TakenRights(rights, table).note()
+                note = RevokedPrivileges(rights, table).note()
                 job = save(job.with_record(rights=(*job.record.rights, note)))
             if noted := job.record.rights:
                 warehouse.effect(partial(_take, warehouse, table, noted, Names.of(job)), of=())
             job = job.with_record(fence=dict(fence.mark(warehouse, table)))
         case steps.UnblockWrites(table):
-            taken = [TakenRights.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
+            taken = [RevokedPrivileges.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
             applicable, others = _divide_rights(warehouse, table, taken, Names.of(job))
             for rights in reversed(applicable):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
@@ -309,24 +309,24 @@ def _with_left(job: Job, left: Sequence[str]) -> Job:
 
 
 def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]], names: Names) -> None:
-    for rights in _divide_rights(warehouse, table, map(TakenRights.of, noted), names)[0]:
+    for rights in _divide_rights(warehouse, table, map(RevokedPrivileges.of, noted), names)[0]:
         warehouse.access.take(table, rights)
 
 
 def _divide_rights(
-    warehouse: Warehouse, table: TableName, taken: Iterable[TakenRights], names: Names
-) -> tuple[list[Mapping[str, Any]], list[TakenRights]]:
+    warehouse: Warehouse, table: TableName, taken: Iterable[RevokedPrivileges], names: Names
+) -> tuple[list[Mapping[str, Any]], list[RevokedPrivileges]]:
     """Divide rights into those that apply to a table, and those of a table in another catalog."""
-    applicable, others = list[Mapping[str, Any]](), list[TakenRights]()
+    applicable, others = list[Mapping[str, Any]](), list[RevokedPrivileges]()
     for rights in taken:
-        if rights.mean_something_on(table, warehouse.access, names):
+        if rights.apply_to(table, warehouse.access, names):
             applicable.append(rights.rights)
         else:
             others.append(rights)
     return applicable, others
 
 
-def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> tuple[dict[str, Any], ...]:
+def _withheld(job: Job, table: TableName, others: Sequence[RevokedPrivileges]) -> tuple[dict[str, Any], ...]:
     """Return the records of rights that aren't given back, because they don't apply to the unblocked table.
 
     They aren't given back on their original table either. After the switch, that's the Hive copy, where new

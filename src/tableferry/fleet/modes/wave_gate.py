@@ -12,17 +12,16 @@ from tableferry.fleet.clock import Clock
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.waves import (
-    Load,
     Wave,
+    WaveLoad,
     WaveStatus,
-    room,
-    too_many_failed,
-    why_none_begins,
-    why_not_running,
+    free_slots,
+    not_running_reason,
+    start_blocker,
+    stop_reason,
 )
 from tableferry.fleet.modes.claims import ClaimableJobs
-from tableferry.fleet.queue.loads import loads
-from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_archive, to_begin, to_go_on
+from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_archive, to_continue, to_start
 from tableferry.fleet.queue.store import Store
 
 _log = logging.getLogger(__name__)
@@ -46,10 +45,10 @@ class WaveGate:
         now = self.clock()
         waves = self.store.waves()
         if not waves:
-            yield ClaimableJobs(to_go_on() | to_begin(now))
+            yield ClaimableJobs(to_continue() | to_start(now))
             return
-        at = loads(self.store, now)
-        waves = [self._paused_if_failing(wave, at.get(wave.name, Load())) for wave in waves]
+        at = self.store.wave_loads(now)
+        waves = [self._paused_if_failing(wave, at.get(wave.name, WaveLoad())) for wave in waves]
         begin = [wave for wave in waves if self._begins(wave, now)]
         bounded = [wave for wave in begin if wave.tables_at_once is not None]
         apart = {wave.name for wave in waves} - {wave.name for wave in begin if wave not in bounded}
@@ -57,11 +56,11 @@ class WaveGate:
             # Jobs that have begun are claimed first, because their writers may be blocked; this isn't so for
             # tables before the archive. Waves with a limit are next: after a long list of other jobs, their
             # hours might be over.
-            yield ClaimableJobs(to_go_on() & ~to_archive(), only_begun=True)
+            yield ClaimableJobs(to_continue() & ~to_archive(), only_begun=True)
         for wave in bounded:
-            some = room(wave, at.get(wave.name, Load()))
-            yield ClaimableJobs(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
-        yield ClaimableJobs(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
+            some = free_slots(wave, at.get(wave.name, WaveLoad()))
+            yield ClaimableJobs(to_start(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
+        yield ClaimableJobs(to_continue() | (to_start(now) & in_other_waves(sorted(apart))))
 
     def _begins(self, wave: Wave, now: datetime) -> bool:
         """Return whether tables of a wave may start now; False if this machine doesn't know its time zone.
@@ -69,15 +68,15 @@ class WaveGate:
         An unknown time zone must not stop the other waves.
         """
         try:
-            return not why_none_begins(wave, now)
+            return not start_blocker(wave, now)
         except TableferryError as error:
             if wave.name not in self._warned:
                 self._warned.add(wave.name)
                 _log.warning("no table of the wave %s starts here: %s", wave.name, error.one_line)
             return False
 
-    def _paused_if_failing(self, wave: Wave, load: Load) -> Wave:
-        why = too_many_failed(wave, load) if wave.status is WaveStatus.RUNNING else ""
+    def _paused_if_failing(self, wave: Wave, load: WaveLoad) -> Wave:
+        why = stop_reason(wave, load) if wave.status is WaveStatus.RUNNING else ""
         if not why:
             return wave
         paused = replace(wave, status=WaveStatus.PAUSED, reason=why)
@@ -108,8 +107,8 @@ class WaveGate:
         wave = next((wave for wave in self.store.waves() if wave.name == job.wave), None)
         if wave is None:
             return f"the wave {job.wave} is missing: add it with {command('wave add', job.wave)}"
-        load = loads(self.store, now).get(job.wave, Load())
+        load = self.store.wave_loads(now).get(job.wave, WaveLoad())
         wave = self._paused_if_failing(wave, load)
         if job.in_process:
-            return why_not_running(wave)
-        return why_none_begins(wave, now)
+            return not_running_reason(wave)
+        return start_blocker(wave, now)

@@ -16,7 +16,7 @@ from tableferry.fleet.modes.claims import ClaimableJobs, Claims, ListClaimable
 from tableferry.fleet.modes.due import count_due, report_empty_run, select_due
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.results import JobReport, ModeReport
-from tableferry.fleet.queue.selections import Selection, longest_ago
+from tableferry.fleet.queue.selections import Selection, least_recent
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
@@ -153,7 +153,7 @@ def _longest_waiting(worker: Worker, claimable: ListClaimable) -> ListClaimable:
     def list_longest_waiting() -> Iterator[ClaimableJobs]:
         for group in claimable():
             if group.key not in chosen:
-                chosen[group.key] = longest_ago(worker.store, group.selection, limit)
+                chosen[group.key] = least_recent(worker.store, group.selection, limit)
             yield replace(group, selection=group.selection & chosen[group.key])
 
     return list_longest_waiting

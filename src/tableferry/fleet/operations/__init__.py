@@ -1,1 +1,1 @@
-"""What people do with the jobs of a queue: add, select, look at and group them."""
+"""The user's operations on the jobs of a queue: add, select, list and group them."""

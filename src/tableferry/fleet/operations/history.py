@@ -1,4 +1,4 @@
-"""What happened to one job: its changes of state, and the notifications that it is in."""
+"""The history of a job: its changes of state and its notifications."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import fields
 from sqlalchemy import select
 
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.queue.records import Event, NotificationRecord
-from tableferry.fleet.queue.rows import from_row
+from tableferry.fleet.queue.records import Event, NotificationRecord, from_row
 from tableferry.fleet.queue.schema import events, notifications
 from tableferry.fleet.queue.store import Store
 
@@ -22,7 +21,7 @@ def events_of(store: Store, job: Job) -> list[Event]:
 
 
 def notifications_of(store: Store, job: Job) -> list[NotificationRecord]:
-    """Return the notifications that a job is in, by their level and time."""
+    """Return the notifications about a job, by their level and time."""
     names = [column.name for column in notifications.c]
     rows = store.rows(
         select(notifications).order_by(
@@ -30,5 +29,5 @@ def notifications_of(store: Store, job: Job) -> list[NotificationRecord]:
         )
     )
     records = (from_row(NotificationRecord, dict(zip(names, row, strict=True))) for row in rows)
-    # No two databases look into JSON alike, and a notification is about many jobs: there are few of them.
+    # Databases differ in their JSON functions. There are few notifications, because each is about many jobs.
     return [record for record in records if job.task_id in record.task_ids]

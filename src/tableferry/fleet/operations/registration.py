@@ -1,4 +1,4 @@
-"""Puts tables into the queue: from names, patterns, files and a query to jobs that weren't there yet."""
+"""Add jobs to the queue for tables that the user names, by names, patterns, files or a query."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from tableferry.spark.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Databases bound how deep a condition may be.
-_AT_ONCE = 200
+# Databases limit how deep a condition is.
+_CHUNK = 200
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Named:
-    """What somebody named.
+class TableSelection:
+    """The tables that a user names.
 
     Attributes:
         tables: Names and patterns.
-        files: Files of them.
-        query: A query that gives catalog, schema and table; empty for none.
-        catalog: Of names that have none.
-        owners: Mail addresses, where a file says nothing else.
-        downstream_users: Mail addresses of people who read the tables.
-        wave: The wave that they are migrated with, if any.
+        files: Files with names and patterns.
+        query: A query that returns catalog, schema and table; empty for none.
+        catalog: The catalog of names without one.
+        owners: The owners' e-mail addresses, for tables without owners in a file.
+        downstream_users: The e-mail addresses of the tables' readers.
+        wave: The wave of the tables; None for none.
     """
 
     tables: Sequence[str] = ()
@@ -56,12 +56,12 @@ class Named:
 
 @dataclass(frozen=True)
 class Registration:
-    """What became of it.
+    """The result of adding tables.
 
     Attributes:
         jobs: All tables that were named.
-        added: How many of these had no job yet; None if this was only to be seen.
-        left_out: Tables that a migration of this fleet made or renamed.
+        added: The number of new jobs; None for a dry run.
+        left_out: Tables that a migration of this fleet created or renamed.
     """
 
     jobs: tuple[NewJob, ...]
@@ -71,62 +71,65 @@ class Registration:
 
 def register(
     store: Store,
-    asked_for: Named,
+    selection: TableSelection,
     settings: FleetSettings,
     now: datetime,
     *,
     spark: Callable[[], SparkSession],
     dry_run: bool = False,
 ) -> Registration:
-    """Add jobs for tables that have none yet.
+    """Add jobs for tables without a job.
 
     Args:
         store: The queue.
-        asked_for: Which tables.
-        settings: What the jobs are like.
+        selection: The tables.
+        settings: The defaults of the jobs.
         now: The time.
-        spark: Gives a session, for patterns and a query; names and files need none.
-        dry_run: Find the tables, and add none.
+        spark: Returns a session, for patterns and a query; names and files don't need one.
+        dry_run: Return the tables, and add no jobs.
 
     Raises:
-        TableError: Something names no table, or no place for one.
-        SpecError: A file is wrong.
-        TableferryError: There is no such wave.
+        TableError: A name, pattern or query has no table, or a target is invalid.
+        SpecError: A file is invalid.
+        TableferryError: The wave doesn't exist.
     """
     template = NewJob(
         TableName(),
         settings.target_format,
         settings.initial_gap_days,
         settings.probation_gap_days,
-        asked_for.owners,
-        asked_for.downstream_users,
-        asked_for.wave,
+        selection.owners,
+        selection.downstream_users,
+        selection.wave,
         settings.target.catalog or None,
         settings.target.schema_name or None,
         settings.target.old_name,
         settings.rewrite or None,
     )
     requests = [
-        TableRequest(table_requests.parse(text, asked_for.catalog), template) for text in asked_for.tables
+        TableRequest(table_requests.parse(text, selection.catalog), template) for text in selection.tables
     ]
-    for file in asked_for.files:
-        requests += table_requests.read_file(file, template, asked_for.catalog)
-    if asked_for.query:
-        with task(_log, "ask the query for tables", level=logging.DEBUG):
+    for file in selection.files:
+        requests += table_requests.read_table_list(file, template, selection.catalog)
+    if selection.query:
+        with task(_log, "query the tables", level=logging.DEBUG):
             requests += [
-                TableRequest(name, template) for name in table_search.asked(spark(), asked_for.query)
+                TableRequest(name, template) for name in table_search.query_tables(spark(), selection.query)
             ]
     if not requests:
         raise TableError("NO_TABLE_TO_ADD")
 
     def find(pattern: Pattern) -> list[TableName]:
-        with task(_log, f"look for {pattern}", level=logging.DEBUG):
-            return table_search.matching(spark(), pattern)
+        with task(_log, f"list tables like {pattern}", level=logging.DEBUG):
+            return table_search.find_tables(spark(), pattern)
 
     jobs = [
-        table_requests.placed(job, settings.iceberg_catalog) for job in table_requests.expand(requests, find)
+        table_requests.with_target(job, settings.iceberg_catalog)
+        for job in table_requests.expand_patterns(requests, find)
     ]
-    jobs, left_out = table_requests.without_made(jobs, _known(store, table_requests.possible_owners(jobs)))
+    jobs, left_out = table_requests.without_migration_tables(
+        jobs, _known(store, table_requests.possible_sources(jobs))
+    )
     for wave in sorted({job.wave for job in jobs if job.wave is not None}):
         find_wave(store, wave)
     if dry_run:
@@ -135,10 +138,10 @@ def register(
 
 
 def known_jobs(store: Store, tables: Sequence[NewJob]) -> list[NewJob | Job]:
-    """Return tables' jobs as the queue has them, and as they would be added where it has none."""
+    """Return the jobs of tables: those of the queue, and new ones for tables without a job."""
     queued = {
         job.name: job
-        for chunk in chunks([table.name for table in tables], _AT_ONCE)
+        for chunk in chunks([table.name for table in tables], _CHUNK)
         for job in store.jobs(named(chunk))
     }
     return [queued.get(table.name, table) for table in tables]
@@ -148,6 +151,6 @@ def _known(store: Store, tables: set[TableName]) -> list[Job]:
     """Return the jobs of these tables, in the queue and in the archive."""
     return [
         job
-        for chunk in chunks(sorted(tables), _AT_ONCE)
+        for chunk in chunks(sorted(tables), _CHUNK)
         for job in (*store.jobs(named(chunk)), *store.archived(named(chunk)))
     ]

@@ -1,4 +1,4 @@
-"""Chooses jobs of the queue, or of its archive: by names, patterns, states, pauses and owners."""
+"""Select jobs of the queue or of its archive by names, patterns, states, pauses and owners."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tableferry.fleet.queue.selections import Selection, everything, named
 from tableferry.fleet.queue.store import Store
 from tableferry.spark.tables import TableName
 
-# A name that is written without a catalog means the jobs of each.
+# A name without a catalog selects the jobs of all catalogs.
 _ANY = "*"
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which jobs to list; what is empty or None excludes none.
+    """The criteria of a list of jobs; an empty or None criterion excludes no job.
 
     Attributes:
         tables: Names and patterns.
-        states: Where the jobs are.
+        states: The states of the jobs.
         paused: Whether they are paused.
-        owner: One of their owners, in any case.
+        owner: One of their owners, compared without case.
         wave: Their wave.
     """
 
@@ -39,10 +39,10 @@ class Filter:
 
 
 def list_jobs(store: Store, criteria: Filter, *, archived: bool = False) -> list[Job]:
-    """Return the jobs that a filter lets through, by their task_id.
+    """Return the jobs that meet the criteria, by their task_id.
 
     Raises:
-        TableError: One of its tables is neither a name nor a pattern.
+        TableError: One of the tables is neither a name nor a pattern.
     """
     tables = [_pattern(parse(text, _ANY)) for text in criteria.tables]
     owner = criteria.owner.lower() if criteria.owner is not None else None
@@ -58,23 +58,23 @@ def list_jobs(store: Store, criteria: Filter, *, archived: bool = False) -> list
 
 
 def select_jobs(store: Store, written: Iterable[str], *, archive: bool = False) -> list[Job]:
-    """Return the jobs that names and patterns mean, each once.
+    """Return the jobs that names and patterns select, each once.
 
     Args:
         store: The queue.
-        written: Names and patterns; one without a catalog means the jobs of every catalog.
-        archive: Whether archived jobs count too, of tables that the queue has no job of.
+        written: Names and patterns; one without a catalog selects the jobs of all catalogs.
+        archive: Whether archived jobs are selected too, for tables without a job in the queue.
 
     Raises:
-        TableError: One of them means no job.
+        TableError: One of them selects no job.
     """
     selected: dict[int, Job] = {}
     for text in written:
-        meant = parse(text, _ANY)
-        jobs = _meant(store.jobs, meant)
-        if archive and (not jobs or isinstance(meant, Pattern)):
+        wanted = parse(text, _ANY)
+        jobs = _wanted(store.jobs, wanted)
+        if archive and (not jobs or isinstance(wanted, Pattern)):
             queued = {job.name for job in jobs}
-            jobs += [job for job in _meant(store.archived, meant) if job.name not in queued]
+            jobs += [job for job in _wanted(store.archived, wanted) if job.name not in queued]
         if not jobs:
             raise TableError("JOB_NOT_FOUND" if archive else "JOB_NOT_IN_QUEUE", text=text)
         selected |= {job.task_id: job for job in jobs}
@@ -86,27 +86,27 @@ def select_archived(store: Store, written: Iterable[str]) -> tuple[list[Job], li
 
     Args:
         store: The queue.
-        written: Names and patterns, as those of `select_jobs`. A name means its job whatever state that is
-            in, for whoever asks to be told; a pattern means no others. Without any, all are meant.
+        written: Names and patterns, as in `select_jobs`. A name selects its job in any state, so that the
+            user gets a reason; a pattern selects only these jobs. None selects all of them.
 
     Raises:
-        TableError: One of them means no job.
+        TableError: One of them selects no job.
     """
     written = tuple(written)
     queued: dict[int, Job] = {}
     archived: dict[int, Job] = {}
     for text in written or ("*.*",):
-        meant, count = parse(text, _ANY), len(queued) + len(archived)
+        wanted, count = parse(text, _ANY), len(queued) + len(archived)
         for source, jobs in ((store.jobs, queued), (store.archived, archived)):
-            for job in _meant(source, meant):
-                if not isinstance(meant, Pattern) or job.state is State.HIVE_DROPPED:
+            for job in _wanted(source, wanted):
+                if not isinstance(wanted, Pattern) or job.state is State.HIVE_DROPPED:
                     jobs[job.task_id] = job
         if written and count == len(queued) + len(archived):
             raise TableError("ARCHIVED_JOB_NOT_FOUND", text=text)
     return list(queued.values()), [job for number, job in archived.items() if number not in queued]
 
 
-def _meant(source: Callable[[Selection], Sequence[Job]], name: TableName | Pattern) -> list[Job]:
+def _wanted(source: Callable[[Selection], Sequence[Job]], name: TableName | Pattern) -> list[Job]:
     if isinstance(name, Pattern):
         return [job for job in source(everything()) if name.matches(job.name)]
     catalog, *rest = name.parts

@@ -1,4 +1,4 @@
-"""What somebody means who names tables to migrate: names, patterns, and files of them."""
+"""The names, patterns and files by which a user names tables to migrate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tableferry.errors import InputError, Problem, SpecError, TableError
 from tableferry.fleet.jobs.job import LONGEST_GAP, Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.settings import PLACEHOLDERS, knows_placeholders
+from tableferry.fleet.settings import PLACEHOLDER_RULE, has_known_placeholders
 from tableferry.spark.tables import METASTORES, TableName
 
 COLUMNS = (
@@ -27,14 +27,14 @@ _SUFFIXES = ("_hive_archived", "_hive", "_iceberg", "_delta")
 
 @dataclass(frozen=True)
 class Pattern:
-    """Names with stars, which stand for any characters of one part."""
+    """A pattern of names; a star matches any characters of one part."""
 
     catalog: str
     schema: str
     table: str
 
     def matches(self, name: TableName) -> bool:
-        """Say whether a full name is one of these."""
+        """Return whether a full name matches the pattern."""
         patterns = (self.catalog, self.schema, self.table)
         return all(
             fnmatchcase(part, _no_sets(pattern)) for part, pattern in zip(name.parts, patterns, strict=True)
@@ -46,17 +46,17 @@ class Pattern:
 
 @dataclass(frozen=True)
 class TableRequest:
-    """A table or a pattern that somebody named, and what the jobs are to be like, but for their names."""
+    """A table or a pattern, with the settings of its jobs."""
 
     tables: TableName | Pattern
     job: NewJob
 
 
 def parse(text: str, catalog: str) -> TableName | Pattern:
-    """Read a name or a pattern, in lower case, as the catalogs keep names; the catalog is for those without.
+    """Parse a name or a pattern in lower case, as catalogs store names; `catalog` completes it.
 
     Raises:
-        TableError: It is neither.
+        TableError: The text is neither.
     """
     written = text.strip()
     if "`" not in written and ("/" in written or "*" in written or "?" in written):
@@ -76,17 +76,17 @@ def parse(text: str, catalog: str) -> TableName | Pattern:
     return Pattern(catalog, schema, table)
 
 
-def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
-    """Read a file with a name in each line, or a CSV file with the column ``table`` and any of `COLUMNS`.
+def read_table_list(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
+    """Read a file with a name in each line, or a CSV file with the column ``table`` and others of `COLUMNS`.
 
-    The path ``-`` is the standard input; where the file says nothing, the template and the catalog hold.
+    The path ``-`` is the standard input. The template and the catalog are the defaults.
 
     Raises:
         InputError: The file can't be read.
         SpecError: Lines are invalid; it contains all of them.
     """
     try:
-        # A pipe too may begin with a byte order mark, and have another encoding than the locale says.
+        # A pipe can have a byte order mark too, and its encoding can differ from the locale's.
         content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()
     except OSError as error:
@@ -112,8 +112,10 @@ def read_file(path: Path, template: NewJob, catalog: str) -> list[TableRequest]:
     return [request for _, request in requests.values()]
 
 
-def expand(requests: Sequence[TableRequest], find: Callable[[Pattern], Sequence[TableName]]) -> list[NewJob]:
-    """Give a job for each table, once: one that is named goes before the patterns that it matches."""
+def expand_patterns(
+    requests: Sequence[TableRequest], find: Callable[[Pattern], Sequence[TableName]]
+) -> list[NewJob]:
+    """Return one job for each table; a name has precedence over the patterns that match it."""
     jobs: dict[TableName, NewJob] = {}
     for request in requests:
         if isinstance(request.tables, TableName):
@@ -125,12 +127,12 @@ def expand(requests: Sequence[TableRequest], find: Callable[[Pattern], Sequence[
     return list(jobs.values())
 
 
-def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
-    """Return a job with the place that its new table is made in; none, if that is where the Hive table is.
+def with_target(job: NewJob, iceberg_catalog: str) -> NewJob:
+    """Return a job with the schema of its new table; None if it is the Hive table's schema.
 
     Raises:
-        TableError: It names the catalog by which Iceberg finds the tables of the metastore; or the Hive table
-            is to keep its name while it shares its files with a Delta table.
+        TableError: The catalog is Iceberg's catalog over the same metastore; or the Hive table would keep its
+            name while it shares its files with a Delta table.
     """
     catalog, schema, _ = job.name.parts
 
@@ -152,8 +154,8 @@ def placed(job: NewJob, iceberg_catalog: str) -> NewJob:
     )
 
 
-def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
-    """Give the tables whose migration could have made one of these."""
+def possible_sources(jobs: Iterable[NewJob]) -> set[TableName]:
+    """Return the tables whose migration could have created one of these."""
     return {
         TableName((*job.name.parts[:2], job.name.table.removesuffix(suffix)))
         for job in jobs
@@ -162,17 +164,19 @@ def possible_owners(jobs: Iterable[NewJob]) -> set[TableName]:
     }
 
 
-def without_made(jobs: Iterable[NewJob], known: Iterable[Job]) -> tuple[list[NewJob], list[TableName]]:
-    """Divide what was asked for: jobs to add, and tables that a known job's migration made or renamed."""
-    made = set()
+def without_migration_tables(
+    jobs: Iterable[NewJob], known: Iterable[Job]
+) -> tuple[list[NewJob], list[TableName]]:
+    """Return the jobs to add, and the tables that the migration of a known job created or renamed."""
+    created = set()
     for job in known:
-        # Before it begins, and after a revert, what has such a name is somebody else's.
+        # Before the migration starts and after a revert, a table with such a name isn't of the migration.
         begun = job.state is not State.READY or job.begun_at is not None
         if begun and job.state not in (State.UNDEFINED, State.ICEBERG_DROPPED):
             names = Names.of(job)
-            made |= set(names.all) - {names.main}
+            created |= set(names.all) - {names.main}
     jobs = list(jobs)
-    return [job for job in jobs if job.name not in made], [job.name for job in jobs if job.name in made]
+    return [job for job in jobs if job.name not in created], [job.name for job in jobs if job.name in created]
 
 
 def _lines(text: str) -> Iterator[tuple[int, Mapping[str, str | None]]]:
@@ -190,10 +194,10 @@ def _csv(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[int, 
         wrong = [name for name in names if name not in COLUMNS]
         twice = [name for name in COLUMNS if names.count(name) > 1]
         if wrong or twice or "table" not in names:
-            what = f"unknown column '{wrong[0]}'" if wrong else "there is no column 'table'"
-            message = f"{what}: there are {', '.join(COLUMNS)}"
+            fault = f"unknown column '{wrong[0]}'" if wrong else "the column 'table' is missing"
+            message = f"{fault}: known are {', '.join(COLUMNS)}"
             if twice:
-                message = f"column '{twice[0]}' is there twice: keep one"
+                message = f"column '{twice[0]}' is repeated: keep one"
             problems.append(Problem(str(path), "line 1", message))
             return
         begins = reader.line_num + 1
@@ -204,7 +208,7 @@ def _csv(text: str, path: Path, problems: list[Problem]) -> Iterator[tuple[int, 
             elif any(row.values()):
                 yield reader.line_num, row
     except csv.Error as error:
-        message = f"isn't CSV from here on ({error}): close each quote, and write one inside a value twice"
+        message = f"isn't CSV ({error}): close each quote, and double a quote inside a value"
         problems.append(Problem(str(path), f"line {begins}", message))
 
 
@@ -215,24 +219,24 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
     def days(column: str, default: int) -> int:
         written = (row.get(column) or "").strip()
         if written and not (written.isdecimal() and len(written) < 10 and int(written) <= LONGEST_GAP):
-            raise ValueError(f"{column} must be a number of days, at most {LONGEST_GAP}, and is '{written}'")
+            raise ValueError(f"{column} must be a number of days, at most {LONGEST_GAP}, but is '{written}'")
         return int(written) if written else default
 
     def place(column: str, default: str | None) -> str | None:
         written = (row.get(column) or "").strip()
-        if not knows_placeholders(written):
-            raise ValueError(f"{column} {PLACEHOLDERS}, and is '{written}'")
+        if not has_known_placeholders(written):
+            raise ValueError(f"{column} {PLACEHOLDER_RULE}, but is '{written}'")
         return written or default
 
     target = (row.get("target_format") or "").strip().lower() or template.target_format.value
     if target not in {known.value for known in TargetFormat}:
-        raise ValueError(f"target_format must be {' or '.join(TargetFormat)}, and is '{target}'")
+        raise ValueError(f"target_format must be {' or '.join(TargetFormat)}, but is '{target}'")
     old_name = (row.get("old_name") or "").strip().lower()
     if old_name and old_name not in {known.value for known in OldName}:
-        raise ValueError(f"old_name must be {' or '.join(OldName)}, and is '{old_name}'")
+        raise ValueError(f"old_name must be {' or '.join(OldName)}, but is '{old_name}'")
     rewrite = (row.get("rewrite") or "").strip().lower()
     if rewrite not in ("", "true", "false"):
-        raise ValueError(f"rewrite must be true or false, and is '{rewrite}'")
+        raise ValueError(f"rewrite must be true or false, but is '{rewrite}'")
     return replace(
         template,
         target_format=TargetFormat(target),
@@ -249,5 +253,5 @@ def _filled(template: NewJob, row: Mapping[str, str | None]) -> NewJob:
 
 
 def _no_sets(pattern: str) -> str:
-    """Keep brackets, which a name may have, from meaning anything."""
+    """Escape brackets, which a name can contain."""
     return pattern.replace("[", "[[]")

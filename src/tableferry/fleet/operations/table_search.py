@@ -1,4 +1,4 @@
-"""Finds tables to migrate through Spark: those that a pattern or a query means."""
+"""List tables to migrate through Spark, by a pattern or a query."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
-    """Return the tables that a pattern means, without views, by their names.
+def find_tables(spark: SparkSession, pattern: Pattern) -> list[TableName]:
+    """Return the tables that match a pattern, without views, by their names.
 
     Raises:
-        TableError: There is none.
+        TableError: No table matches.
     """
     catalog = TableName((pattern.catalog,))
     schemas = [
@@ -27,7 +27,7 @@ def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
     tables = [
         table
         for schema in schemas
-        # A schema's own part decides whether it is asked at all.
+        # Schemas that don't match aren't listed.
         if Pattern(pattern.catalog, pattern.schema, "*").matches(TableName((*schema.parts, "")))
         for table in _tables(spark, schema)
         if pattern.matches(table)
@@ -37,11 +37,11 @@ def matching(spark: SparkSession, pattern: Pattern) -> list[TableName]:
     return sorted(tables)
 
 
-def asked(spark: SparkSession, query: str) -> list[TableName]:
-    """Return the tables that a query gives, as its columns catalog, schema and table.
+def query_tables(spark: SparkSession, query: str) -> list[TableName]:
+    """Return the tables of a query with the columns catalog, schema and table.
 
     Raises:
-        TableError: It has other columns, or an empty name.
+        TableError: The query has other columns, or an empty name.
     """
     frame = spark.sql(query)
     if len(frame.columns) != 3:

@@ -1,4 +1,4 @@
-"""What people do with waves: make one, put tables into it, start it, pause it, and see what it is at."""
+"""The user's operations on waves: add, assign tables, start and pause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find_wave(store: Store, name: str) -> Wave:
     """Return a wave.
 
     Raises:
-        InputError: No wave has that name.
+        InputError: The wave doesn't exist.
     """
     waves = waves_by_name(store)
     if name not in waves:
@@ -34,28 +34,28 @@ def find_wave(store: Store, name: str) -> Wave:
 
 
 def set_wave(store: Store, name: str, limits: Mapping[str, Any]) -> Wave:
-    """Make a wave, or change the limits of one that is there.
+    """Add a wave, or change the limits of an existing one.
 
     Args:
         store: The queue.
-        name: The wave's.
-        limits: Fields of `Wave` by their names; the others stay as they are.
+        name: The name of the wave.
+        limits: The fields of `Wave` to change, by their names.
 
     Raises:
-        InputError: The name or a limit can't be so.
-        Busy: Somebody else changes it in this very moment.
+        InputError: The name or a limit is invalid.
+        Busy: Another process changes the wave.
     """
-    there = waves_by_name(store).get(name)
-    wave = checked(replace(there or Wave(name), **limits))
-    return store.save_wave(wave) if wave != there else wave
+    existing = waves_by_name(store).get(name)
+    wave = checked(replace(existing or Wave(name), **limits))
+    return store.save_wave(wave) if wave != existing else wave
 
 
 def start_wave(store: Store, name: str, now: datetime) -> Wave:
-    """Let a wave's tables be announced and started; what failed before doesn't count against it any more.
+    """Start a wave: announce and migrate its tables; earlier failures don't count any more.
 
     Raises:
-        InputError: There is no such wave.
-        Busy: Somebody else changes it in this very moment.
+        InputError: The wave doesn't exist.
+        Busy: Another process changes the wave.
     """
     wave = find_wave(store, name)
     if wave.status is WaveStatus.RUNNING:
@@ -64,13 +64,13 @@ def start_wave(store: Store, name: str, now: datetime) -> Wave:
 
 
 def pause_wave(store: Store, name: str, reason: str = "") -> Wave:
-    """Let no more of a wave's tables start, and no probation end; what has started is moved to its end.
+    """Pause a wave: no further table starts, and no probation ends. Started migrations continue.
 
-    Without a reason, one that is paused keeps the reason that it has.
+    Without a reason, a paused wave keeps its reason.
 
     Raises:
-        InputError: There is no such wave.
-        Busy: Somebody else changes it in this very moment.
+        InputError: The wave doesn't exist.
+        Busy: Another process changes the wave.
     """
     wave = find_wave(store, name)
     reason = reason[:LONGEST_REASON] or wave.reason
@@ -78,17 +78,17 @@ def pause_wave(store: Store, name: str, reason: str = "") -> Wave:
 
 
 def assign(store: Store, name: str, jobs: Sequence[Job], now: datetime) -> tuple[int, list[Job]]:
-    """Put jobs into a wave; say how many went there, and return those that can't.
+    """Assign jobs to a wave; return the number of assigned jobs, and the jobs that can't be assigned.
 
-    These are those that have begun, or that a worker has at this moment.
+    A job can't be assigned if it has started, or if a worker has claimed it.
 
     Raises:
-        InputError: There is no such wave.
+        InputError: The wave doesn't exist.
     """
     find_wave(store, name)
     numbers = {job.task_id for job in jobs if job.wave != name}
     moved = store.assign(numbers, name, now)
     if moved == len(numbers):
         return moved, []
-    there = {job.task_id for job in store.jobs(selections.in_wave(name))}
-    return moved, [job for job in jobs if job.task_id not in there]
+    assigned = {job.task_id for job in store.jobs(selections.in_wave(name))}
+    return moved, [job for job in jobs if job.task_id not in assigned]

@@ -81,7 +81,7 @@ def unarchived(job: Job, now: datetime) -> Job:
 def saved(job: Job, now: datetime, lease: timedelta | None, release: bool) -> Job:
     """Return the job after the worker that claimed it saved it."""
     if job.claimed_by is None:
-        raise lost(job)
+        raise claim_lost(job)
     if release:
         return unclaimed(job, now)
     return claimed(job, job.claimed_by, now, lease) if lease is not None else _changed(job, now)
@@ -91,7 +91,7 @@ def _changed(job: Job, now: datetime) -> Job:
     return replace(job, revision=job.revision + 1, last_updated_time=now)
 
 
-def lost(job: Job) -> ClaimLost:
+def claim_lost(job: Job) -> ClaimLost:
     """Return the error of a job that changed since it was read."""
     return ClaimLost("JOB_CHANGED", table=job.name, job=job.task_id)
 

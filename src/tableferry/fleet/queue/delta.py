@@ -1,6 +1,6 @@
 """The queue in Delta tables, by SQL alone, so that it works through Spark Connect too.
 
-Delta has no transaction over two tables, so a job's events are kept in its own row.
+Delta has no transaction over two tables, so a job's row contains its events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tableferry.errors import HALF_MADE, ServiceError, TableferryError, first_li
 from tableferry.fleet.queue.changes import Change
 from tableferry.fleet.queue.delta_tables import OLD_ARCHIVE, PROPERTY, UPGRADED, DeltaTables
 from tableferry.fleet.queue.group_commit import GroupCommit
-from tableferry.fleet.queue.rows import JOB_COLUMNS, to_row
+from tableferry.fleet.queue.records import JOB_COLUMNS, to_row
 from tableferry.fleet.queue.schema import FIRST_COLUMNS, REVISION, jobs
 from tableferry.fleet.queue.selections import Selection
 from tableferry.fleet.queue.sparksql import bound, in_json, read, rows, source
@@ -53,7 +53,7 @@ class DeltaStore(Store):
     """A queue in the Delta tables of a schema."""
 
     # A commit takes seconds.
-    rows_at_once = 10_000
+    rows_per_statement = 10_000
 
     def __init__(self, spark: SparkSession, schema: str) -> None:
         self._spark = spark
@@ -68,7 +68,7 @@ class DeltaStore(Store):
 
     def create(self) -> None:
         """Create or upgrade the tables; several processes may do so concurrently."""
-        with task(_log, "make the queue's tables", level=logging.DEBUG):
+        with task(_log, "create the queue's tables", level=logging.DEBUG):
             try:
                 self._require_older_or_same()
             except Exception as error:
@@ -101,12 +101,12 @@ class DeltaStore(Store):
         """Add the columns that a table of an older version lacks."""
 
         def add() -> None:
-            there = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
+            existing = {row["col_name"] for row in self._sql(f"DESCRIBE TABLE {quoted}", {}).collect()}
             columns = self._tables.later_columns().items()
-            if missing := ", ".join(f"{name} {form}" for name, form in columns if name not in there):
+            if missing := ", ".join(f"{name} {form}" for name, form in columns if name not in existing):
                 self._sql(f"ALTER TABLE {quoted} ADD COLUMNS ({missing})", {}).collect()
 
-        retry(partial(self._try, add), _added_meanwhile, shortest=0.2, longest=5.0, times=8)
+        retry(partial(self._try, add), _added_concurrently, shortest=0.2, longest=5.0, times=8)
 
     def _move_archive(self) -> None:
         """Copy archived jobs from the table of older versions; a job in both tables stays in the queue.
@@ -124,7 +124,7 @@ class DeltaStore(Store):
             pass
 
     def _on_old_archive(self, work: Callable[[], T]) -> T | None:
-        """Call a function; return None without an old archive, or if another process drops it meanwhile."""
+        """Call a function; return None without an old archive, or if another process drops it."""
         if not self._has_old_archive():
             return None
         try:
@@ -157,9 +157,9 @@ class DeltaStore(Store):
             [newest] = self._do(lambda: rows(self._sql(history, {}).select("timestamp")))
         except TableferryError as error:
             _log.warning(
-                "the time of the queue's storage can't be had (%s), and this cluster's clock is used: if it "
-                "is ahead of others', their claims lapse early. Run tableferry fleet init, and let workers "
-                "change the table %s", error.one_line, clock,
+                "the time of the queue's storage can't be read (%s), so this cluster's clock is used: if it "
+                "is ahead of other clocks, claims lapse early. Run tableferry fleet init, and grant workers "
+                "MODIFY on the table %s", error.one_line, clock,
             )  # fmt: skip
             [newest] = self._do(lambda: rows(self._sql("SELECT current_timestamp() AS timestamp", {})))
         time: datetime = newest["timestamp"]
@@ -363,7 +363,7 @@ def _half_made(error: Exception) -> bool:
     return HALF_MADE in str(error)
 
 
-def _added_meanwhile(error: Exception) -> bool:
+def _added_concurrently(error: Exception) -> bool:
     return "DELTA_DUPLICATE_COLUMNS_FOUND" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""What databases don't agree on: times, and the few expressions over them."""
+"""Types and functions whose SQL differs between databases."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Utc(TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> Any:
-        """Ask MySQL for microseconds, which it leaves out by itself."""
+        """Return a type with microseconds, which MySQL doesn't store by default."""
         return mysql.DATETIME(fsp=6) if dialect.name in ("mysql", "mariadb") else DateTime()
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Take the zone off."""
+        """Return the time in UTC without a zone."""
         return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Put the zone back."""
+        """Return the time with the zone UTC."""
         return None if value is None else value.replace(tzinfo=UTC)
 
 
 class days_after(FunctionElement[datetime]):
-    """A time and so many days of 24 hours, both columns."""
+    """A time plus n days of 24 hours; both are columns."""
 
     inherit_cache = True
     type = Utc()
@@ -47,7 +47,7 @@ class text_before(FunctionElement[str]):
     type = String()
 
     def __init__(self, text: ColumnElement[str], separator: str) -> None:
-        # PostgreSQL takes no two parameters for one expression of a GROUP BY.
+        # PostgreSQL treats two parameters of one GROUP BY expression as different expressions.
         super().__init__(text, literal_column(f"'{separator}'"))
 
 
@@ -64,9 +64,9 @@ class day_of(FunctionElement[date]):
 
 
 class json_text(FunctionElement[str]):
-    """A JSON column as a text to group by.
+    """The text of a JSON column, for GROUP BY.
 
-    A cast would give it the collation of MySQL's connection, which takes é for e and A for a.
+    A cast would have the collation of MySQL's connection, in which é equals e and A equals a.
     """
 
     inherit_cache = True
@@ -81,7 +81,7 @@ class elements_of(FunctionElement[Any]):
 
 
 class utc_now(FunctionElement[datetime]):
-    """The database's own time, for rows that are written by hand."""
+    """The database's time, for rows that a user inserts by SQL."""
 
     inherit_cache = True
     type = Utc()
@@ -90,9 +90,9 @@ class utc_now(FunctionElement[datetime]):
 _MYSQL = ("mysql", "mariadb")
 _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
     days_after: {
-        # Spark's own addition of days counts them in the session's time zone.
+        # Spark adds days in the session's time zone.
         (): "timestamp_micros(unix_micros({0}) + {1} * 86400000000L)",
-        # SQLite's times are text; its own functions keep milliseconds, SQLAlchemy writes microseconds.
+        # SQLite stores times as text. Its functions keep milliseconds, and SQLAlchemy writes microseconds.
         ("sqlite",): "(strftime('%Y-%m-%d %H:%M:%S', {0}, {1} || ' days') || substr({0}, 20))",
         _MYSQL: "({0} + INTERVAL {1} DAY)",
         ("postgresql",): "({0} + {1} * INTERVAL '1 day')",
@@ -104,9 +104,9 @@ _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
     },
     day_of: {
         (): "date({0})",
-        # Spark's own day is that of the session's time zone.
+        # Spark's date() uses the session's time zone.
         ("spark",): "date_from_unix_date(CAST(floor(unix_micros({0}) / 86400000000) AS INT))",
-        # SQLite's own date() reads a time and writes it again, which takes longer than the rest of a count.
+        # SQLite's date() parses and formats the time, which takes longer than the rest of a count.
         ("sqlite",): "substr({0}, 1, 10)",
     },
     json_text: {
@@ -127,7 +127,7 @@ _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
         ("postgresql",): "(now() AT TIME ZONE 'utc')",
     },
 }
-"""How dialects write these functions, with their arguments by number; no dialects stand for all others."""
+"""The SQL of these functions by dialect, with numbered arguments; an empty tuple is the default."""
 
 
 def _compile(function: type[FunctionElement[Any]], dialects: tuple[str, ...], template: str) -> None:

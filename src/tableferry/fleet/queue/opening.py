@@ -1,4 +1,4 @@
-"""From a URL to the queue that is there."""
+"""Open the queue at a URL."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "postgres": "postgresql+psycopg",
 }
-# The drivers take them too.
+# Options of the drivers that contain a password.
 _PASSWORD_OPTIONS = ("password", "passwd")
 _CONNECT_SECONDS = 10
-# How long SQLite waits for another's transaction, which takes milliseconds, but for `add` and `archive`.
+# How long SQLite waits for another transaction. Most take milliseconds; `add` and `archive` take longer.
 _SQLITE_SECONDS = 60
 
 
@@ -46,19 +46,19 @@ def open_store(
     resolve: Callable[[], SparkSession] = session.resolve,
     password_secret: str = "",
 ) -> Store:
-    """Open the queue at a URL; nothing is made there before `Store.create`.
+    """Open the queue at a URL; only `Store.create` creates tables.
 
     Args:
         url: ``delta:catalog.schema``, ``sqlite:///file``, ``mysql://user@host/database`` or
-            ``postgresql://user@host/database``, with any of SQLAlchemy's options; Databricks Lakebase is a
-            PostgreSQL that wants ``?sslmode=require``. A password that isn't in it is taken from
-            ``TABLEFERRY_FLEET_STORE_PASSWORD``, else from a secret.
+            ``postgresql://user@host/database``, with SQLAlchemy's options; Databricks Lakebase is a
+            PostgreSQL that needs ``?sslmode=require``. Without a password, the URL gets the one of
+            ``TABLEFERRY_FLEET_STORE_PASSWORD``, or a secret.
         spark: The session for a queue in Delta tables.
-        resolve: Gives one where none is given.
+        resolve: Returns a session if `spark` is None.
         password_secret: A secret of the workspace, ``scope/key``.
 
     Raises:
-        TableferryError: The URL isn't one of these, its driver isn't installed, or the secret can't be read.
+        TableferryError: The URL is invalid, its driver isn't installed, or the secret can't be read.
     """
     if url.startswith(_DELTA):
         return DeltaStore(spark if spark is not None else resolve(), url.removeprefix(_DELTA))
@@ -72,7 +72,7 @@ def _parsed(text: str, password_secret: str) -> URL:
     except (ArgumentError, ValueError, KeyError) as error:
         raise InputError("QUEUE_ADDRESS_INVALID", text=_without_password(text)) from error
     for option in _PASSWORD_OPTIONS if driver != "sqlite" else ():
-        # Where it stands in the address's own place, messages leave it out.
+        # SQLAlchemy leaves out the password of a URL in messages, but not the one of an option.
         if isinstance(password := url.query.get(option), str):
             url = url.difference_update_query([option]).set(password=password)
     if driver != "sqlite" and url.password is None:
@@ -94,11 +94,11 @@ def _engine(url: URL) -> Engine:
     settings: dict[str, Any] = {"pool_pre_ping": True}
     match url.get_backend_name():
         case "sqlite":
-            _demand_file(url)
-            _demand_random_writes(url)
+            _require_file(url)
+            _require_random_writes(url)
             settings = {"connect_args": {"timeout": _SQLITE_SECONDS, "check_same_thread": False}}
         case "mysql":
-            # At the default level claims would also lock the rows that they pass by.
+            # At the default level, claims would also lock rows that they only read.
             settings |= {"isolation_level": "READ COMMITTED"}
             settings |= {"connect_args": {"connect_timeout": _CONNECT_SECONDS}}
         case _:
@@ -120,27 +120,27 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-def _demand_file(url: URL) -> None:
-    """Refuse a SQLite database in memory: it's gone when the command that makes it ends."""
+def _require_file(url: URL) -> None:
+    """Refuse a SQLite database in memory, which ends with the command that creates it."""
     if url.database in (None, "", ":memory:"):
         raise InputError("QUEUE_IN_MEMORY", queue=url.render_as_string())
 
 
-def _demand_random_writes(url: URL) -> None:
-    """Refuse a SQLite file where only whole files can be written: in a volume that a cluster has mounted."""
+def _require_random_writes(url: URL) -> None:
+    """Refuse a SQLite file in a volume of a cluster, because only whole files can be written there."""
     mounted = os.environ.get(workspace.RUNTIME_VARIABLE) is not None
     if mounted and url.database and storage.is_shared(Path(url.database).absolute()):
         raise InputError("QUEUE_IN_VOLUME", file=url.database)
 
 
 def _set_up_sqlite(connection: Any, record: object) -> None:
-    """Let any number read while one writes, and let a commit not wait for the disk.
+    """Allow reads during a write, and commits that don't wait for the disk.
 
-    A process that is killed loses nothing. When the machine itself goes down, the last commits may be gone,
-    and the file is sound: then the queue is as it was a moment earlier, as if each worker had been killed
-    before it saved, and the next run puts that right too.
+    A killed process loses no commit. A crash of the machine can lose the last commits, but the file stays
+    valid. The queue is then in an earlier state, as after a kill of each worker before it saved, and the next
+    run continues from it.
     """
-    # Python's own transactions begin late and let two begin to write at once.
+    # Python's transactions begin late, so two could begin to write concurrently.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

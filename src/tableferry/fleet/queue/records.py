@@ -1,11 +1,17 @@
-"""What the queue holds beside its jobs: notifications and events; and jobs that are to be added."""
+"""The queue's records other than jobs and waves, and the conversion between records and rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
+from enum import StrEnum
+from types import NoneType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from tableferry.fleet.jobs.job import OldName, State, TargetFormat
+from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
+from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.waves import Wave
 from tableferry.spark.tables import TableName
 
 
@@ -15,16 +21,16 @@ class NewJob:
 
     Attributes:
         name: The table, with catalog and schema.
-        target_format: What it becomes.
+        target_format: The format of the new table.
         initial_gap_days: Days between the first notification and the migration.
         probation_gap_days: Days between the second notification and the archive.
-        tbl_owners: Mail addresses, if the catalog isn't to be asked.
-        downstream_users: Mail addresses of people who read the table.
-        wave: The wave that it is migrated with; None if it waits for none.
-        target_catalog: The catalog that the new table is made in; None for the Hive table's own.
-        target_schema: The schema that the new table is made in; None for the Hive table's own.
-        old_name: What the Hive table's name means after the switch; None if it's the new table's name.
-        rewrite: Whether its rows may be rewritten, if its files can't become the new table's.
+        tbl_owners: The owners' e-mail addresses; empty for those of the catalog.
+        downstream_users: The e-mail addresses of the table's readers.
+        wave: The wave of the table; None for none.
+        target_catalog: The catalog of the new table; None for the Hive table's catalog.
+        target_schema: The schema of the new table; None for the Hive table's schema.
+        old_name: The meaning of the Hive table's name after the switch; None if it is the new table's name.
+        rewrite: Whether its rows may be rewritten, if the new table can't use its files.
     """
 
     name: TableName
@@ -42,15 +48,15 @@ class NewJob:
 
 @dataclass(frozen=True)
 class NotificationRecord:
-    """A notification as the queue remembers it: recorded before it is sent.
+    """The queue's record of a notification, written before it is sent.
 
     Attributes:
-        message_id: Its Message-ID, from its jobs, its level and its recipients.
+        message_id: The Message-ID, from the jobs, the level and the recipients.
         level: 1, 2 or 3.
-        task_ids: The jobs it is about.
-        recipients: Mail addresses.
-        recorded_at: When it was recorded.
-        sent_at: When a server had taken it; None before.
+        task_ids: The numbers of its jobs.
+        recipients: The e-mail addresses.
+        recorded_at: The time of the record.
+        sent_at: The time when a server accepted it; None before.
     """
 
     message_id: str
@@ -63,17 +69,17 @@ class NotificationRecord:
 
 @dataclass(frozen=True)
 class Event:
-    """A job's change of state, kept for the burn-down and for whoever asks what happened.
+    """A job's change of state, for the burn-down and the job's history.
 
     Attributes:
         task_id: The job.
-        at: When.
-        was: The state before it; the same for a pause or a resume.
-        state: The state after it.
-        desired_state: The desired state after it.
-        paused: Whether it is paused after it.
-        pause_reason: Why.
-        worker: Who did it.
+        at: The time of the change.
+        was: The earlier state; the same as `state` for a pause or a resume.
+        state: The state after the change.
+        desired_state: The desired state after the change.
+        paused: Whether the job is paused after the change.
+        pause_reason: The reason of the pause.
+        worker: The worker or user that made the change.
     """
 
     task_id: int
@@ -84,3 +90,68 @@ class Event:
     paused: bool
     pause_reason: str
     worker: str
+
+
+T = TypeVar("T", Job, Wave, NotificationRecord, Event)
+_RECORDS: Sequence[type] = (Job, Wave, NotificationRecord, Event)
+
+_NAMES: Mapping[type, tuple[str, ...]] = {
+    record: tuple(field.name for field in fields(record)) for record in _RECORDS
+}
+
+JOB_COLUMNS = _NAMES[Job]
+
+
+def to_row(record: Job | Wave | NotificationRecord | Event) -> dict[str, Any]:
+    """Return the row of a record; if the default of a field is empty, an empty value is None."""
+    # The instance's dictionary is faster than `getattr` for each field.
+    row = dict(vars(record))
+    for name, conversion in _CONVERSIONS[type(record)].items():
+        row[name] = conversion.to_column(row[name])
+    return row
+
+
+def from_row(record: type[T], row: Mapping[str, Any]) -> T:
+    """Return the record of a row, which may have more columns."""
+    values = {name: row[name] for name in _NAMES[record]}
+    for name, conversion in _CONVERSIONS[record].items():
+        values[name] = conversion.to_field(values[name])
+    return record(**values)
+
+
+class _Conversion(NamedTuple):
+    to_column: Callable[[Any], Any]
+    to_field: Callable[[Any], Any]
+
+
+def _conversions(record: type) -> Mapping[str, _Conversion]:
+    """Return the conversions of fields whose values differ from those of the columns."""
+    conversions = {}
+    hints = get_type_hints(record)
+    for field in fields(record):
+        hint, optional = hints[field.name], NoneType in get_args(hints[field.name])
+        if optional:
+            [hint] = [part for part in get_args(hint) if part is not NoneType]
+        if get_origin(hint) is tuple:
+            to_list = list if field.default != () else lambda values: list(values) or None
+            conversions[field.name] = _Conversion(to_list, lambda values: tuple(values or ()))
+        elif hint is JobRecord:
+            conversions[field.name] = _Conversion(
+                lambda record: record.to_json() or None, lambda values: JobRecord.from_json(values or {})
+            )
+        elif isinstance(hint, type) and issubclass(hint, StrEnum):
+            word = _Conversion(str, hint)
+            conversions[field.name] = _optional(word) if optional else word
+    return conversions
+
+
+def _optional(conversion: _Conversion) -> _Conversion:
+    """Return a conversion that leaves None as it is."""
+    to_column, to_field = conversion
+    return _Conversion(
+        lambda value: None if value is None else to_column(value),
+        lambda value: None if value is None else to_field(value),
+    )
+
+
+_CONVERSIONS: Mapping[type, Mapping[str, _Conversion]] = {record: _conversions(record) for record in _NAMES}

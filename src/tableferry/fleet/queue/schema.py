@@ -1,9 +1,8 @@
-"""The queue's tables, made of the fields of what they hold: `Job`, `Wave`, `NotificationRecord`, `Event`.
+"""The queue's tables, with a column for each field of `Job`, `Wave`, `NotificationRecord` and `Event`.
 
-A field's type and default give its column's; here is what only a database asks for. Every store builds its
-statements from these tables: the SQL stores through their SQLAlchemy dialects, the Delta store by compiling
-them to Spark SQL, its DDL among it. The migrations make them in a database, each as it was written: a change
-of a field needs a new one there, and a test compares what they make with what is here.
+All stores build their statements from these tables. The SQL stores use SQLAlchemy's dialects; the Delta store
+compiles statements and DDL to Spark SQL. Migrations create the tables in a database, so a new field needs a
+migration. A test compares the result of the migrations with these tables.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ REVISION = "0007"
 """The newest revision in migrations/versions, which a queue must have."""
 
 VERSION_TABLE = "tableferry_queue_version"
-"""Where alembic keeps the revision of a queue."""
+"""The table in which alembic stores the revision of a queue."""
 
-# MySQL's default collation takes é for e and A for a.
+# MySQL's default collation treats é and e, and A and a, as equal.
 EXACT: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 
 # An empty value is NULL, and never the JSON text 'null'.
@@ -68,12 +67,12 @@ _BY_NAME: Mapping[str, TypeEngine[Any]] = {
     "shadow_watermark": Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb"),
 }
 _WORD = String(30)
-# For rows that are written by hand.
+# For rows that a user inserts by SQL.
 _WRITTEN_NOW = ("created_at", "last_updated_time")
 
 
 def _columns(record: type) -> list[Column[Any]]:
-    """Return a column for each field; one whose default is empty is NULL as long as it is empty."""
+    """Return a column for each field; an empty value is NULL if the field's default is empty."""
     hints = get_type_hints(record)
     return [_column(field, hints[field.name]) for field in fields(record)]
 
@@ -95,7 +94,7 @@ def _in_sql(name: str, default: Any) -> Any:
     return text(str(default).lower()) if isinstance(default, bool) else str(default)
 
 
-# Tables of the first version have these, and what a later one needs behind what they had.
+# The number of columns of the first version's table; later versions add columns at the end.
 FIRST_COLUMNS = tuple(Job.__dataclass_fields__).index("record") + 1
 
 
@@ -105,7 +104,7 @@ jobs = Table(
     Column("task_id", Integer, primary_key=True, autoincrement=True),
     *_columns(Job)[1:],
     UniqueConstraint("catalog_name", "db_name", "tbl_name", name="uniq_name"),
-    # The figures are counted in this index alone.
+    # Counts of the figures read only this index.
     Index("queued_jobs", "archived_at", "state", "desired_state", "migration_paused", "target_format"),
     Index("jobs_by_time", "created_at"),
     # As in other databases, the number of a deleted row isn't reused.
@@ -137,7 +136,7 @@ events = Table(
     metadata,
     Column("event_id", Integer, primary_key=True, autoincrement=True),
     *_columns(Event)[:2],
-    # Of `at`: databases count day by day in an index alone, and not all of them index an expression.
+    # The day of `at`: counts by day read only an index, and not all databases can index an expression.
     Column("day", Date, nullable=False),
     *_columns(Event)[2:],
     Index("events_by_time", "at"),

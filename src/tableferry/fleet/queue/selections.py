@@ -1,4 +1,4 @@
-"""Which jobs each mode takes, as conditions on the table of jobs."""
+"""Conditions on the table of jobs: the jobs of each mode, wave, name and state."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Selection = ColumnElement[bool]
 
 _c = jobs.c
 _RUNNING = _c.migration_paused.is_(False)
-# Of no wave, or of one that is running.
+# The job has no wave, or its wave is running.
 _IN_TURN = or_(
     _c.wave.is_(None), _c.wave.in_(select(waves.c.name).where(waves.c.status == WaveStatus.RUNNING.value))
 )
 
 DAYS_AFTER_ARCHIVE = timedelta(days=7)
-"""How long after the third notification late files are looked for, as long as the job is in the queue."""
+"""The time after the third notification in which jobs of the queue are checked for late files."""
 
 
 def everything() -> Selection:
@@ -68,10 +68,10 @@ def named(tables: Iterable[TableName]) -> Selection:
 
 
 def address(table: TableName) -> tuple[str, str, str]:
-    """Return catalog, schema and table in lower case, as Hive and Unity Catalog keep them.
+    """Return catalog, schema and table in lower case, as Hive and Unity Catalog store them.
 
     Raises:
-        TableError: The name has no catalog or schema, or a part that no catalog takes.
+        TableError: The name has no catalog or schema, or a part is too long.
     """
     if len(table.parts) != 3:
         raise TableError("JOB_NAME_INCOMPLETE", table=table)
@@ -86,10 +86,10 @@ def numbered(task_ids: Iterable[int]) -> Selection:
     return _c.task_id.in_(list(task_ids))
 
 
-def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selection:
-    """The jobs that come after these, where jobs are taken by their number and a worker's own share first.
+def numbered_after(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selection:
+    """The jobs that follow these, if jobs are claimed by their number, first those of the worker's share.
 
-    However many have been taken, it asks for two numbers: a database takes only so many in a statement.
+    The condition has two numbers for any number of jobs, because databases limit the length of a statement.
     """
     worker, workers = share
     last = {True: 0, False: 0}
@@ -100,8 +100,8 @@ def behind(task_ids: Iterable[int], share: tuple[int, int] = (0, 1)) -> Selectio
     return or_(own_share & (_c.task_id > last[True]), not_(own_share) & (_c.task_id > last[False]))
 
 
-def longest_ago(store: Store, due: Selection, count: int) -> Selection:
-    """So many of some jobs: those that were changed longest ago."""
+def least_recent(store: Store, due: Selection, count: int) -> Selection:
+    """The first `count` of the due jobs, by the time of their last change."""
     order = (_c.last_updated_time, _c.task_id)
     found = store.rows(select(*order).where(in_queue(), due).order_by(*order).limit(count))
     if not found:
@@ -123,7 +123,7 @@ def to_preprocess(now: datetime) -> Selection:
 
 
 def to_notify() -> Selection:
-    """Jobs whose owners and users are to get a notification: of level 1, if it's their turn, 2 or 3."""
+    """Jobs whose owners and readers get a notification of level 1 (if their wave is running), 2 or 3."""
     return _RUNNING & or_(
         _c.to_be_processed.is_(True)
         & _pair(State.READY, State.WRITES_BLOCKED)
@@ -135,12 +135,12 @@ def to_notify() -> Selection:
 
 
 def to_migrate(now: datetime) -> Selection:
-    """Announced jobs whose time has come, and those whose migration has started."""
-    return to_begin(now) | to_go_on()
+    """Announced jobs whose gap is over, and jobs whose migration has started."""
+    return to_start(now) | to_continue()
 
 
-def to_begin(now: datetime) -> Selection:
-    """Announced jobs whose time has come, of no wave or of one that is running."""
+def to_start(now: datetime) -> Selection:
+    """Announced jobs whose gap is over, without a wave or with a running one."""
     return (
         _RUNNING
         & _c.to_be_processed.is_(True)
@@ -150,19 +150,19 @@ def to_begin(now: datetime) -> Selection:
     )
 
 
-def to_go_on() -> Selection:
-    """Jobs whose migration has started, whatever their wave is at; but nothing is archived out of turn."""
+def to_continue() -> Selection:
+    """Jobs whose migration has started, with any status of their wave; an archive needs a running wave."""
     forward = or_(*(_pair(*pair) for pair in FORWARD))
     return _RUNNING & _c.in_process.is_(True) & forward & ~waiting_for_archive()
 
 
 def to_archive() -> Selection:
-    """Jobs whose Hive table is to be archived, or is."""
+    """Jobs whose Hive table is archived, or will be next."""
     return _c.desired_state == State.HIVE_DROPPED.value
 
 
 def waiting_for_archive() -> Selection:
-    """Jobs that are to be archived when their wave runs again."""
+    """Jobs whose archive waits for their wave."""
     return and_(to_archive(), not_(_IN_TURN))
 
 
@@ -177,14 +177,14 @@ def in_other_waves(names: Iterable[str]) -> Selection:
 
 
 def taken_to_move(now: datetime) -> Selection:
-    """Jobs that a worker has taken to move, and that aren't on probation yet."""
+    """Jobs that a worker has claimed to migrate, before probation."""
     moving = or_(*(_pair(*pair) for pair in FORWARD if pair[1] is not State.HIVE_DROPPED))
     announced = _c.in_process.is_(True) | _c.comm_level1_date.is_not(None)
     return _RUNNING & moving & announced & _c.claimed_by.is_not(None) & (_c.lease_until > now)
 
 
 def failed() -> Selection:
-    """Jobs that have begun and are paused, though not by a person, or that were reverted."""
+    """Jobs that have started and are paused, but not by a user, and reverted jobs."""
     code = code_of(_c.pause_reason)
     reverted = code == PauseReason.REVERTED.value
     return (
@@ -195,12 +195,12 @@ def failed() -> Selection:
 
 
 def to_shadow() -> Selection:
-    """Jobs on probation whose Hive copy is to be kept in step."""
+    """Jobs on probation whose Hive copy gets the changes of the new table."""
     return _RUNNING & _c.in_process.is_(True) & _at(State.WRITES_UNBLOCKED) & (_c.probation_gap_days > 0)
 
 
 def archived_lately(now: datetime) -> Selection:
-    """Jobs whose Hive table was archived in the last days, in which late files are still looked for."""
+    """Jobs whose Hive table was archived recently, so that they are checked for late files."""
     since = _c.comm_level3_date.is_(None) | (_c.comm_level3_date > now - DAYS_AFTER_ARCHIVE)
     return _RUNNING & _at(State.HIVE_DROPPED) & since
 
@@ -211,27 +211,27 @@ def to_revert() -> Selection:
 
 
 def completed() -> Selection:
-    """Jobs that are completed, with their last notification sent, and that no person has to look at."""
+    """Completed jobs whose last notification is sent and that aren't paused."""
     return _RUNNING & _c.in_process.is_(False) & _at(State.HIVE_DROPPED) & _c.comm_level3_date.is_not(None)
 
 
 def finished() -> Selection:
-    """Jobs that are completed, and that wait for nothing in the queue."""
+    """Completed jobs that don't wait for their close."""
     return completed() & _c.close_at.is_(None)
 
 
 def to_close(now: datetime) -> Selection:
-    """Completed jobs whose window in which their closing can be taken back is over."""
+    """Completed jobs for which the time to cancel the close is over."""
     return completed() & (_c.close_at <= now)
 
 
 def not_started() -> Selection:
-    """Jobs whose table nobody has touched yet."""
+    """Jobs whose table wasn't changed yet."""
     return _at(State.UNDEFINED) | _pair(State.READY, State.WRITES_BLOCKED)
 
 
 def may_be_assigned(wave: str | None) -> Selection:
-    """Jobs that haven't begun, in other waves than this one, or in none."""
+    """Jobs that haven't started, in other waves than this one or without a wave."""
     elsewhere = _c.wave.is_not(None) if wave is None else in_other_waves([wave])
     return not_started() & _c.in_process.is_(False) & elsewhere
 
@@ -242,7 +242,7 @@ def moved() -> Selection:
 
 
 def moved_elsewhere() -> Selection:
-    """Jobs whose new table is live, or was, in another schema or catalog than the Hive table."""
+    """Jobs whose new table is in another schema or catalog than the Hive table."""
     return _c.state.in_([State.WRITES_UNBLOCKED.value, State.HIVE_DROPPED.value]) & or_(
         _c.target_catalog.is_not(None), _c.target_schema.is_not(None)
     )

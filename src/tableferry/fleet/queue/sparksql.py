@@ -1,4 +1,4 @@
-"""SQLAlchemy's statements in Spark SQL, and rows as their results and parameters."""
+"""Compile SQLAlchemy's statements to Spark SQL, and convert rows to and from Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tableferry.spark.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What looks like a parameter in a name or a text is none.
+# A colon in a quoted name or a text doesn't begin a parameter.
 _PARAMETER = re.compile(r"`[^`]*`|'[^']*'|(?<![:\w]):([A-Za-z_]\w*)")
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,:;@/+=<>()-]*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ class _Compiler(SQLCompiler):
     def visit_table(  # type: ignore[override]
         self, table: Table, asfrom: bool = False, **how: Any
     ) -> str:
-        """Write a table with its schema where it is read, and by its name alone in conditions."""
+        """Return a table with its schema in FROM, and only its name in conditions."""
         if not asfrom:
             return str(super().visit_table(table, asfrom=False, **how))  # type: ignore[no-untyped-call]
         schema: TableName | None = self.dialect.schema  # type: ignore[attr-defined]
@@ -38,13 +38,13 @@ class _Compiler(SQLCompiler):
         return f"{TableName((*schema.parts, table.name)).sql} AS {table.name}"
 
     def visit_table_valued_alias(self, element: Any, **how: Any) -> str:
-        """Name the column of a table-valued function."""
+        """Return a table-valued function with the name of its column."""
         text = str(super().visit_table_valued_alias(element, **how))  # type: ignore[no-untyped-call]
         [name] = element.c.keys()
         return f"{text}({name})" if how.get("asfrom") else text
 
     def render_literal_value(self, value: Any, type_: Any, **how: Any) -> str:
-        """Write a text as every version of Spark reads it."""
+        """Return a literal that every version of Spark reads."""
         if isinstance(value, str):
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
         return super().render_literal_value(value, type_, **how)
@@ -52,17 +52,17 @@ class _Compiler(SQLCompiler):
 
 class _Types(GenericTypeCompiler):
     def visit_TEXT(self, type_: Any, **how: Any) -> str:
-        """Give Spark's word for any text."""
+        """Return Spark's type for text."""
         return "STRING"
 
     visit_VARCHAR = visit_JSON = visit_TEXT
 
     def visit_DATETIME(self, type_: Any, **how: Any) -> str:
-        """Give Spark's word for a time."""
+        """Return Spark's type for a time."""
         return "TIMESTAMP"
 
     def visit_INTEGER(self, type_: Any, **how: Any) -> str:
-        """Give Spark's word for a number of 32 bits."""
+        """Return Spark's type for a number of 32 bits."""
         return "INT"
 
 
@@ -72,7 +72,7 @@ class _Names(IdentifierPreparer):
 
 
 class SparkDialect(DefaultDialect):
-    """Spark SQL, with tables in a schema, or by their names alone."""
+    """Spark SQL, with tables in a schema, or with unqualified names."""
 
     name = "spark"
     statement_compiler = _Compiler
@@ -86,18 +86,18 @@ class SparkDialect(DefaultDialect):
         self.schema = schema
 
     def written(self, clause: ClauseElement) -> tuple[str, dict[str, Any]]:
-        """Return a statement's or a condition's text, and its parameters by their names."""
+        """Return the text of a statement or a condition, and its parameters by their names."""
         compiled = clause.compile(dialect=self, compile_kwargs={"render_postcompile": True})
         return str(compiled), dict(compiled.params)
 
     def readable(self, clause: ClauseElement) -> str:
-        """Return a text for people, with its values in it."""
+        """Return the text of a statement with literal values, for display."""
         text = str(clause.compile(dialect=self, compile_kwargs={"literal_binds": True}))
         return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """Return a frame's rows, with times in UTC: by themselves they come in the machine's time zone."""
+    """Return a frame's rows with times in UTC; `collect` would return them in the machine's time zone."""
     times = {column.name for column in frame.schema if column.dataType.typeName() == "timestamp"}
     columns = [
         f"unix_micros(`{name}`) AS `{name}`" if name in times else f"`{name}`" for name in frame.columns
@@ -111,10 +111,10 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def bound(text: str, given: Mapping[str, Any]) -> str:
-    """Return a statement with its parameters' values in it.
+    """Return a statement with literals instead of parameters.
 
     Delta's parser loses Spark's own parameters on Spark 4.1 (delta-io/delta, issue 7640), and a Spark Connect
-    server those of queries even where a setting has them bound later.
+    server loses those of queries even with the setting that binds them later.
     """
 
     def value_of(match: re.Match[str]) -> str:
@@ -138,7 +138,7 @@ def _literal(value: Any) -> str:
         case str() as text if _PLAIN.fullmatch(text):
             return f"'{text}'"
         case str() as text:
-            # Which escapes a literal knows is a setting.
+            # A setting decides about escapes in literals.
             return f"CAST(unbase64('{base64.b64encode(text.encode()).decode()}') AS STRING)"
         case list() | tuple() | dict():
             return _literal(json.dumps(value))

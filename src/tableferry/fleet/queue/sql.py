@@ -30,7 +30,7 @@ from tableferry.errors import ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.queue.changes import Change
 from tableferry.fleet.queue.dialects import utc_now
-from tableferry.fleet.queue.rows import JOB_COLUMNS, to_row
+from tableferry.fleet.queue.records import JOB_COLUMNS, to_row
 from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, events, jobs, waves
 from tableferry.fleet.queue.selections import Selection
 from tableferry.fleet.queue.statements import RECORDED, chunks
@@ -48,13 +48,13 @@ _MYSQL_LOST = (1053, 2002, 2003, 2006, 2013)
 # PostgreSQL: connection exceptions, and a server that is stopping or starting.
 _POSTGRESQL_LOST = ("08", "57P0")
 _PATIENCE_SECONDS = 60
-# More than fit into this time.
+# More tries than this time permits.
 _MOST_TRIES = 1000
 
 # After n new jobs, PostgreSQL's statistics of the table are out of date.
 _MANY = 1000
 
-# What decides whether a change is written, and what its event needs.
+# The columns that the condition of a change and its event read.
 _READ = ("task_id", "revision", "claimed_by", "lease_until", "archived_at", *RECORDED)
 # Statements are built once, because building them takes most of the time of a write.
 _LOCK = select(*(jobs.c[name] for name in _READ)).order_by(jobs.c.task_id).with_for_update()
@@ -108,7 +108,7 @@ class SqlStore(Store):
             for new in chunks(missing.values()):
                 connection.execute(insert(table), new)
             if len(missing) >= _MANY and connection.dialect.name == "postgresql":
-                # Until PostgreSQL analyzes the table by itself, it plans claims as for an empty table.
+                # Until PostgreSQL analyzes the table automatically, it plans claims as for an empty table.
                 connection.execute(text(f"ANALYZE {table.name}"))
             return len(missing)
 
@@ -144,11 +144,11 @@ class SqlStore(Store):
     def _do(self, engine: Engine, work: Callable[[Connection], T], *also_passing: type[Exception]) -> T:
         """Call a function in a transaction on a queue of this version."""
         if not self._is_found:
-            self._demand_revision()
+            self._require_revision()
             self._is_found = True
         return self._try(engine, work, *also_passing)
 
-    def _demand_revision(self) -> None:
+    def _require_revision(self) -> None:
         """Refuse a queue of another version."""
         recorded: Select[Any] = select(column("version_num")).select_from(table(VERSION_TABLE))
         found = self._try(self._reading, lambda connection: connection.execute(recorded).scalars().all())
@@ -195,9 +195,9 @@ class SqlStore(Store):
             if not missing:
                 found = inspect(self._engine)
                 missing = not found.has_table(jobs.name)
-                there = set() if missing else {column["name"] for column in found.get_columns(jobs.name)}
+                existing = set() if missing else {column["name"] for column in found.get_columns(jobs.name)}
                 tables = (waves.name, VERSION_TABLE)
-                older = not there.issuperset(JOB_COLUMNS) or not all(map(found.has_table, tables))
+                older = not existing.issuperset(JOB_COLUMNS) or not all(map(found.has_table, tables))
         except SQLAlchemyError:
             return ServiceError("QUEUE_UNREACHABLE", queue=url, reason=reason)
         if missing:

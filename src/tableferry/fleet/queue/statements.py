@@ -7,12 +7,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import JSON, ColumnElement, Select, Text, and_, cast, false, func, or_, select, true
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    false,
+    func,
+    or_,
+    select,
+    true,
+)
 
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue.dialects import code_of
-from tableferry.fleet.queue.schema import jobs
-from tableferry.fleet.queue.selections import Selection, in_queue, numbered
+from tableferry.fleet.queue.schema import jobs, waves
+from tableferry.fleet.queue.selections import Selection, failed, in_queue, numbered, taken_to_move
 
 T = TypeVar("T")
 
@@ -26,7 +40,7 @@ EVENT_COLUMNS = {
     "paused": "migration_paused",
     "pause_reason": "pause_reason",
 }
-"""What an event contains of the job after a change, with the names of the job's columns."""
+"""The columns of an event that a job has too, with the names of the job's columns."""
 
 RECORDED = ("state", "desired_state", "migration_paused", "pause_reason")
 """A change of any of these columns makes an event."""
@@ -40,7 +54,7 @@ def free(now: datetime) -> Selection:
 
 
 def shares(share: tuple[int, int]) -> Sequence[Selection]:
-    """Return where to look for jobs to claim, in this order: the worker's own share, and then the rest."""
+    """Return the conditions on jobs to claim, in this order: the worker's share, and then the rest."""
     worker, workers = share
     if workers <= 1:
         return [true()]
@@ -61,7 +75,7 @@ def still_claimed(job: Job, now: datetime) -> Selection:
     return and_(unchanged([job]), _c.claimed_by == job.claimed_by, _c.lease_until > now)
 
 
-def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
+def count_query(selection: Selection, by: Sequence[str]) -> Select[Any]:
     """Count jobs of the queue by the values of some columns."""
     keys = [_key(name).label(name) for name in by]
     times = _c.last_updated_time
@@ -78,8 +92,8 @@ def counting(selection: Selection, by: Sequence[str]) -> Select[Any]:
     )
 
 
-def counted(row: Mapping[str, Any], by: Sequence[str]) -> Mapping[str, Any]:
-    """Return a group that `counting` found, with lists instead of their texts."""
+def count_row(row: Mapping[str, Any], by: Sequence[str]) -> Mapping[str, Any]:
+    """Return a group that `count_query` found, with lists instead of their texts."""
     lists = {name: tuple(json.loads(row[name] or "[]")) for name in by if isinstance(_c[name].type, JSON)}
     return {**row, **lists}
 
@@ -89,6 +103,25 @@ def _key(name: str) -> ColumnElement[Any]:
     if name == "pause_reason":
         return code_of(column)
     return cast(column, Text) if isinstance(column.type, JSON) else column
+
+
+def wave_loads(now: datetime) -> Select[Any]:
+    """Count the tables of each wave: all of them, the failed ones, and those that workers have claimed."""
+    since_start = _c.last_updated_time >= waves.c.started_at
+    return (
+        select(
+            _c.wave.label("wave"),
+            func.count().label("jobs"),
+            _count_if(in_queue() & failed() & since_start).label("failed"),
+            _count_if(in_queue() & taken_to_move(now)).label("taken"),
+        )
+        .join_from(jobs, waves, _c.wave == waves.c.name)
+        .group_by(_c.wave)
+    )
+
+
+def _count_if(condition: Selection) -> ColumnElement[Any]:
+    return func.sum(cast(case((condition, 1), else_=0), Integer))
 
 
 def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:

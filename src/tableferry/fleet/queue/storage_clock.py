@@ -1,8 +1,8 @@
-"""The time by the storage that a queue's Delta tables lie in, which all workers share: pure.
+"""The clock of the storage of a queue in Delta tables, which all workers share.
 
-Workers have clocks of their own, and one that is ahead would take over what others have just claimed. So each
-asks the storage for its time now and then, by a commit whose file the storage dates, and counts on from there
-by a clock that only measures how long something takes.
+The clocks of workers differ, and a worker whose clock is ahead would claim jobs of other workers. So each
+worker reads the storage's time regularly, from a commit whose file the storage dates. Between the reads it
+adds the time of its monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-# So long a measurement is counted on from; a machine that slept for longer measures anew when it wakes.
+# The time until the next measurement; a machine that slept for longer measures again when it wakes.
 _SECONDS = 300.0
 
 
@@ -25,12 +25,12 @@ class _Measured(NamedTuple):
 
 @dataclass
 class StorageClock:
-    """Gives the storage's time, never ahead of it, and behind it by as long as a measurement takes.
+    """The storage's time; it is never ahead, and late by at most the time of a measurement.
 
     Attributes:
-        measure: Gives the time of something that the storage has dated since it was called.
-        monotonic: Counts seconds; it may stand still while the machine sleeps.
-        wall: Counts seconds by the machine's own time, which may be wrong, but goes on while it sleeps.
+        measure: Returns the time that the storage gave to a commit since the call.
+        monotonic: Counts seconds; it may stop while the machine sleeps.
+        wall: The machine's time in seconds, which may be wrong, but continues while the machine sleeps.
     """
 
     measure: Callable[[], datetime]
@@ -43,7 +43,7 @@ class StorageClock:
         last, monotonic, wall = self._measured, self.monotonic(), self.wall()
         if last is None or max(monotonic - last.monotonic, abs(wall - last.wall)) > _SECONDS:
             dated = self.measure()
-            # Read after the measurement: whatever took time in it lets the clock be behind, and never ahead.
+            # Read after the measurement, whose duration makes the clock late and never ahead.
             last = self._measured = _Measured(dated, self.monotonic(), self.wall())
             monotonic = last.monotonic
         return last.time + timedelta(seconds=monotonic - last.monotonic)

@@ -17,10 +17,17 @@ from sqlalchemy import Select, Table, and_, select
 from tableferry.backoff import pause
 from tableferry.errors import Busy, Refused
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.queue.changes import Change, claimed, is_written, lost, saved, unarchived, unclaimed
-from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord
-from tableferry.fleet.queue.rows import from_row, to_row
+from tableferry.fleet.jobs.waves import Wave, WaveLoad
+from tableferry.fleet.queue.changes import (
+    Change,
+    claim_lost,
+    claimed,
+    is_written,
+    saved,
+    unarchived,
+    unclaimed,
+)
+from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord, from_row, to_row
 from tableferry.fleet.queue.schema import events, jobs, notifications, waves
 from tableferry.fleet.queue.selections import (
     Selection,
@@ -34,12 +41,13 @@ from tableferry.fleet.queue.selections import (
 from tableferry.fleet.queue.statements import (
     CHUNK,
     chunks,
-    counted,
-    counting,
+    count_query,
+    count_row,
     free,
     shares,
     still_claimed,
     unchanged,
+    wave_loads,
 )
 
 Record = TypeVar("Record", Job, Wave, NotificationRecord, Event)
@@ -49,20 +57,20 @@ _KEYS: Mapping[Table, tuple[str, ...]] = {
     waves: ("name",),
     notifications: ("message_id",),
 }
-# How often to look again for jobs if other workers claimed all that were found.
-_LOOKS = 50
+# The maximum number of attempts if other workers claim all jobs that were found.
+_CLAIM_ATTEMPTS = 50
 # Databases limit how deep a condition is.
-_NAMES_AT_ONCE = 200
+_NAMES_PER_CONDITION = 200
 
 
 class Store(ABC):
     """A queue of jobs.
 
     Attributes:
-        rows_at_once: The number of rows that one statement names.
+        rows_per_statement: The number of rows that one statement names.
     """
 
-    rows_at_once = CHUNK
+    rows_per_statement = CHUNK
 
     # Primitives. Each of them is one transaction.
 
@@ -140,8 +148,8 @@ class Store(ABC):
             ``oldest`` and ``newest`` (of ``last_updated_time``).
         """
         names = (*by, "jobs", "oldest", "newest")
-        rows = self.rows(counting(selection, by))
-        return [counted(dict(zip(names, row, strict=True)), by) for row in rows]
+        rows = self.rows(count_query(selection, by))
+        return [count_row(dict(zip(names, row, strict=True)), by) for row in rows]
 
     def claim(
         self,
@@ -168,7 +176,7 @@ class Store(ABC):
             The jobs with the claim, by their task_id; none if no job is left.
         """
         values = {"claimed_by": worker, "lease_until": now + lease, "last_updated_time": now}
-        for attempt in range(_LOOKS if limit > 0 else 0):
+        for attempt in range(_CLAIM_ATTEMPTS if limit > 0 else 0):
             candidates: list[Job] = []
             for part in shares(share):
                 if len(candidates) < limit:
@@ -189,7 +197,7 @@ class Store(ABC):
 
     def renew(self, task_ids: Iterable[int], worker: str, now: datetime, lease: timedelta) -> None:
         """Extend a worker's claims; the jobs, and other workers' claims, stay as they are."""
-        for chunk in chunks(sorted(task_ids), self.rows_at_once):
+        for chunk in chunks(sorted(task_ids), self.rows_per_statement):
             mine = and_(in_queue(), numbered(chunk), jobs.c.claimed_by == worker)
             self.update(jobs, mine, {"lease_until": now + lease})
 
@@ -209,7 +217,7 @@ class Store(ABC):
         """
         change = Change(job, saved(job, now, lease, release), str(job.claimed_by))
         if not all(self.swap([change])):
-            raise lost(job)
+            raise claim_lost(job)
         return change.after
 
     def save_all(
@@ -217,7 +225,7 @@ class Store(ABC):
     ) -> Sequence[Job]:
         """Write many jobs together, as `save` does, and return those that were written.
 
-        A job that `save` would refuse stays as it is and isn't among them.
+        A job that `save` would refuse isn't written.
         """
         read = {job.task_id: job for job in changed if job.claimed_by is not None}
         changes = [
@@ -227,17 +235,17 @@ class Store(ABC):
         if not changes:
             return []
         written = self.swap(changes)
-        return [change.after for change, is_there in zip(changes, written, strict=True) if is_there]
+        return [change.after for change, succeeded in zip(changes, written, strict=True) if succeeded]
 
     def edit(self, job: Job, now: datetime, *, by: str = "") -> Job:
-        """Write an unclaimed job for a person, who pauses or resumes it, and whom the event names.
+        """Write an unclaimed job that a user pauses or resumes; the event names the user.
 
         Raises:
             ClaimLost: Its revision differs, or a worker has claimed it.
         """
         change = Change(job, unclaimed(job, now), by, free_at=now)
         if not all(self.swap([change])):
-            raise lost(job)
+            raise claim_lost(job)
         return change.after
 
     def archive(self, selection: Selection, now: datetime) -> int:
@@ -245,21 +253,21 @@ class Store(ABC):
         values = {"archived_at": now, "revision": jobs.c.revision + 1}
         return sum(
             self.update(jobs, and_(in_queue(), unchanged(chunk), free(now)), values)
-            for chunk in chunks(self.jobs(and_(selection, free(now))), self.rows_at_once)
+            for chunk in chunks(self.jobs(and_(selection, free(now))), self.rows_per_statement)
         )
 
     def unarchive(self, task_ids: Iterable[int], now: datetime) -> Sequence[Job]:
         """Return archived jobs to the queue, for a revert; numbers that aren't archived are ignored.
 
         Raises:
-            Refused: The queue has another job of the table, which somebody inserted by hand.
+            Refused: The queue has another job of the table, which a user inserted by SQL.
         """
         coming = [
             job
-            for chunk in chunks(sorted(set(task_ids)), self.rows_at_once)
+            for chunk in chunks(sorted(set(task_ids)), self.rows_per_statement)
             for job in self.archived(numbered(chunk))
         ]
-        for some in chunks(coming, _NAMES_AT_ONCE):
+        for some in chunks(coming, _NAMES_PER_CONDITION):
             if others := {job.name for job in self.jobs(named(job.name for job in some))}:
                 left = ", ".join(str(job.task_id) for job in some if job.name in others)
                 raise Refused("ARCHIVED_TABLE_HAS_JOB", jobs=left)
@@ -276,7 +284,7 @@ class Store(ABC):
         allowed = and_(in_queue(), may_be_assigned(wave), free(now))
         return sum(
             self.update(jobs, and_(numbered(chunk), allowed), values)
-            for chunk in chunks(sorted(set(task_ids)), self.rows_at_once)
+            for chunk in chunks(sorted(set(task_ids)), self.rows_per_statement)
         )
 
     # Waves.
@@ -284,6 +292,13 @@ class Store(ABC):
     def waves(self) -> Sequence[Wave]:
         """Return all waves by their name."""
         return self._records(Wave, select(waves).order_by(waves.c.name))
+
+    def wave_loads(self, now: datetime) -> Mapping[str, WaveLoad]:
+        """Return the load of each wave that has a table."""
+        return {
+            str(name): WaveLoad(*(int(count) for count in counts))
+            for name, *counts in self.rows(wave_loads(now))
+        }
 
     def save_wave(self, wave: Wave) -> Wave:
         """Write a wave, if no process changed it since it was read, and return it with its new revision.
@@ -336,7 +351,7 @@ class Store(ABC):
         query = select(*columns).order_by(events.c.at, events.c.task_id, events.c.event_id)
         return self._records(Event, query if since is None else query.where(events.c.at >= since))
 
-    # What the operations share.
+    # Shared by the operations.
 
     def _insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
         return self.insert(table, rows, _KEYS[table]) if rows else 0
@@ -353,7 +368,7 @@ class Store(ABC):
     ) -> list[Job]:
         """Set columns of jobs that are still as they were read; return those that are as they are to be."""
         written: list[Job] = []
-        for chunk in chunks(zip(read, after, strict=True), self.rows_at_once):
+        for chunk in chunks(zip(read, after, strict=True), self.rows_per_statement):
             same = and_(unchanged(job for job, _ in chunk), condition)
             count = self.update(jobs, same, {**values, "revision": jobs.c.revision + 1})
             changed = [job for _, job in chunk]
@@ -362,5 +377,5 @@ class Store(ABC):
 
     def find_written(self, changed: Sequence[Job]) -> list[Job]:
         """Return the jobs that are stored as they are to be."""
-        there = {job.task_id: job for job in self._jobs(numbered(job.task_id for job in changed))}
-        return [job for job in changed if job.task_id in there and is_written(there[job.task_id], job)]
+        stored = {job.task_id: job for job in self._jobs(numbered(job.task_id for job in changed))}
+        return [job for job in changed if job.task_id in stored and is_written(stored[job.task_id], job)]

@@ -256,7 +256,7 @@ def _command_after(trouble: Trouble, job: Job, waves: Mapping[str, Wave]) -> str
             return _command_that_claims(job, waves)
         case Trouble.NOTIFICATION_NOT_SENT:
             return command("communicate")
-        case Trouble.SHADOW_BEHIND:
+        case Trouble.SHADOW_DELAYED:
             return command("shadow")
         case Trouble.NOT_MOVING:
             return command("revert" if job.pair in BACK else "migrate")

@@ -86,7 +86,7 @@ def rules(ago: Ago, rest: timedelta) -> tuple[Rule, ...]:
     never_copied = and_(to_shadow(), _c.shadow_watermark.is_(None), _c.comm_level2_date < ago(2 * DAY))
     return (
         Rule(
-            Trouble.SHADOW_BEHIND,
+            Trouble.SHADOW_DELAYED,
             "the Hive copy isn't up to date",
             or_(copying_broke_off, never_copied),
             case((_c.shadow_status.is_not(None), _c.last_updated_time), else_=_c.comm_level2_date),

@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects import mysql
 
 from tableferry.fleet.queue.dialects import utc_now
-from tableferry.fleet.queue.migrations.there import there
+from tableferry.fleet.queue.migrations.existing_objects import existing_objects
 
 revision = "0002"
 down_revision = "0001"
@@ -27,8 +27,8 @@ _TABLE: dict[str, Any] = {
 
 
 def upgrade() -> None:
-    """Make what isn't there; MySQL keeps the first half of a run that was broken off."""
-    existing = there()
+    """Create the missing columns, tables and indexes; MySQL keeps those of an interrupted run."""
+    existing = existing_objects()
     for column in _ours():
         if ("jobs", column.name) not in existing:
             op.add_column("jobs", column)

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
 
-from tableferry.fleet.queue.migrations.there import there
+from tableferry.fleet.queue.migrations.existing_objects import existing_objects
 
 revision = "0003"
 down_revision = "0002"
@@ -17,8 +17,8 @@ _Time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 
 
 def upgrade() -> None:
-    """Make what isn't there; MySQL keeps the first half of a run that was broken off."""
-    existing = there()
+    """Create the missing columns, tables and indexes; MySQL keeps those of an interrupted run."""
+    existing = existing_objects()
     for table in ("jobs", "jobs_archive"):
         for column in (
             sa.Column("wave", sa.String(100)),

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql
 
-from tableferry.fleet.queue.migrations.there import there
+from tableferry.fleet.queue.migrations.existing_objects import existing_objects
 
 revision = "0004"
 down_revision = "0003"
@@ -15,8 +15,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column where it isn't there; MySQL keeps the first half of a run that was broken off."""
-    existing = there()
+    """Add the column if it is missing; MySQL keeps the changes of an interrupted run."""
+    existing = existing_objects()
     time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
     for table in ("jobs", "jobs_archive"):
         if (table, "close_at") not in existing:

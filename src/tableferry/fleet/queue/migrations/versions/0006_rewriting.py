@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from tableferry.fleet.queue.migrations.there import there
+from tableferry.fleet.queue.migrations.existing_objects import existing_objects
 
 revision = "0006"
 down_revision = "0005"
@@ -14,8 +14,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make what isn't there; MySQL keeps the first half of a run that was broken off."""
-    existing = there()
+    """Create the missing columns, tables and indexes; MySQL keeps those of an interrupted run."""
+    existing = existing_objects()
     for table in ("jobs", "jobs_archive"):
         if (table, "rewrite") not in existing:
             op.add_column(table, sa.Column("rewrite", sa.Boolean))

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import context, op
 from sqlalchemy.dialects import mysql
 
-from tableferry.fleet.queue.migrations.there import there
+from tableferry.fleet.queue.migrations.existing_objects import existing_objects
 
 revision = "0007"
 down_revision = "0006"
@@ -52,7 +52,7 @@ DELETE FROM jobs_archive WHERE EXISTS (
 
 def upgrade() -> None:
     """Move the rows of the archive and drop it, also after a run that was interrupted."""
-    existing, is_offline = there(), context.is_offline_mode()
+    existing, is_offline = existing_objects(), context.is_offline_mode()
     if ("jobs", "archived_at") not in existing:
         time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
         op.add_column("jobs", sa.Column("archived_at", time))

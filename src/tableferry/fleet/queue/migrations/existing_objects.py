@@ -1,4 +1,4 @@
-"""What a database has already: MySQL keeps the first half of a revision that was broken off."""
+"""The columns and indexes of a database: MySQL keeps the changes of an interrupted revision."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from alembic import context, op
 
 
-def there() -> set[tuple[str, str | None]]:
-    """Return the columns and indexes of each table; none where statements are only printed."""
+def existing_objects() -> set[tuple[str, str | None]]:
+    """Return the columns and indexes of each table; none if the statements are only printed."""
     if context.is_offline_mode():
         return set()
     found = sa.inspect(op.get_bind())

@@ -1,7 +1,7 @@
-"""Reads a fleet's settings: flags over the environment over a file over the defaults.
+"""Read a fleet's settings from flags, the environment, a file and the defaults, in this order of precedence.
 
-Each of these is judged by itself, so that a message names the very place that is wrong, also where something
-else wins over it.
+Each of them is validated separately, so that a message names the place of an invalid value, even if another
+place overrides it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MAIL = "mail"
 _PASSWORD = (_MAIL, "password")
 _PATHS = ("users_file",)
 _MAIL_PATHS = ("templates", "ca_file")
-# Settings that are mappings of others.
+# Settings that contain settings.
 _SECTIONS: Mapping[str, type[BaseModel]] = {_MAIL: MailSettings, "target": TargetSettings}
 
 
 def _names(settings: type[BaseModel]) -> list[str]:
-    """Return the settings' names as they are written."""
+    """Return the names of the settings, with their aliases."""
     return [field.alias or name for name, field in settings.model_fields.items()]
 
 
@@ -57,26 +57,26 @@ def load(
     env: str | None = None,
     environ: Mapping[str, str],
 ) -> FleetSettings:
-    """Give the settings that hold.
+    """Return the merged settings.
 
     Args:
-        flags: Values by a setting's name, with a dot before one of ``mail``'s: ``mail.host``.
-        file: A YAML file; by default what ``TABLEFERRY_FLEET_SETTINGS`` names, else ``fleet.yml`` if there is
-            one.
-        env: Whose section below ``environments`` wins over the rest of the file; by default what
+        flags: Values by the name of a setting, such as ``store`` or ``mail.host``.
+        file: A YAML file; by default the file that ``TABLEFERRY_FLEET_SETTINGS`` names, or ``fleet.yml`` if
+            it exists.
+        env: The section below ``environments`` that overrides the rest of the file; by default the one that
             ``TABLEFERRY_FLEET_ENV`` names.
         environ: The environment variables.
 
     Raises:
-        SpecError: Something in any of these is unknown or no value; it holds every problem at once.
+        SpecError: Settings are unknown, or values are invalid; the error contains all problems.
     """
     problems: list[Problem] = []
     chosen = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     env = env or environ.get(ENV_VARIABLE) or None
     layers = [
-        *_of_file(chosen, env, problems),
-        _of_environment(environ, problems),
-        _of_flags(flags or {}, problems),
+        *_read_layers(chosen, env, problems),
+        _read_environment(environ, problems),
+        _read_flags(flags or {}, problems),
     ]
     if problems:
         raise SpecError("INVALID_SPEC", problems=problems)
@@ -86,50 +86,50 @@ def load(
     return FleetSettings.model_validate(merged)
 
 
-def _of_file(chosen: Path | None, env: str | None, problems: list[Problem]) -> Iterator[Values]:
-    """Give the file's own values, and those of the environment that is meant."""
+def _read_layers(chosen: Path | None, env: str | None, problems: list[Problem]) -> Iterator[Values]:
+    """Return the file's values, and those of the chosen environment."""
     path = chosen or Path(DEFAULT_FILE)
     if chosen is None and not path.exists():
         if env is not None:
-            message = (
-                f"there is no such file, and --env {env} names a section of it: write one, or leave it out"
-            )
+            message = f"the file doesn't exist, and --env {env} names its section: write it, or omit --env"
             problems.append(Problem(str(path), "", message))
         return
-    written = _yaml(path, problems)
+    written = _read_yaml(path, problems)
     if written is None:
         return
     sections = written.pop(_ENVIRONMENTS, None) or {}
     if not isinstance(sections, dict):
         problems.append(Problem(str(path), _ENVIRONMENTS, "must be a mapping of names to settings"))
         return
-    # YAML takes a name such as 1 or on for no text.
+    # YAML doesn't read a name such as 1 or on as text.
     sections = {str(name): {} if section is None else section for name, section in sections.items()}
     layers = {"": written, **{f"{_ENVIRONMENTS}.{name}": section for name, section in sections.items()}}
     for key, layer in layers.items():
-        _judge(layer, path, key, problems)
-        # Absolute, for two sections may be the same one, by an alias.
-        _absolute(layer, path.parent.absolute())
+        _validate(layer, path, key, problems)
+        # Absolute, because an alias can make two sections the same mapping.
+        _make_paths_absolute(layer, path.parent.absolute())
     if env is not None and env not in sections:
         names = ", ".join(str(name) for name in sections) or "none"
-        message = f"has no '{env}': name one that it has ({names}), or write it"
+        message = f"has no '{env}': name an existing section ({names}), or write it"
         problems.append(Problem(str(path), _ENVIRONMENTS, message))
     if not problems:
         yield written
         yield sections.get(env, {})
 
 
-def _yaml(path: Path, problems: list[Problem]) -> Values | None:
+def _read_yaml(path: Path, problems: list[Problem]) -> Values | None:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if is_too_deep(text):
             problems.append(Problem(str(path), "", f"is nested deeper than {DEEPEST} levels: flatten it"))
             return None
-        problems.extend(Problem(str(path), key, "is there twice: keep one") for key in _repeated(text))
+        problems.extend(Problem(str(path), key, "is repeated: keep one") for key in _repeated_keys(text))
         data = yaml.load(text, SafeLoader)
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        problems.append(Problem(str(path), "", f"can't be read ({reason}): name another with --settings"))
+        problems.append(
+            Problem(str(path), "", f"can't be read ({reason}): name another file with --settings")
+        )
     except UnicodeDecodeError as error:
         problems.append(Problem(str(path), "", f"isn't UTF-8 text (byte {error.start}): save it as UTF-8"))
     except yaml.YAMLError as error:
@@ -137,17 +137,17 @@ def _yaml(path: Path, problems: list[Problem]) -> Values | None:
     else:
         if data is None or isinstance(data, dict):
             return data or {}
-        problems.append(Problem(str(path), "", "must hold a mapping of settings to their values"))
+        problems.append(Problem(str(path), "", "must contain a mapping of settings to their values"))
     return None
 
 
-def _repeated(text: str) -> Iterator[str]:
-    """Name the keys that are written twice in one mapping, where YAML would take the last."""
+def _repeated_keys(text: str) -> Iterator[str]:
+    """Return the keys that are repeated in one mapping, which YAML would read without an error."""
     nodes = [("", yaml.compose(text, SafeLoader))]
     seen_nodes = set()
     while nodes:
         parent, node = nodes.pop()
-        # An alias means a node that was looked at, perhaps the very mapping that it is in.
+        # An alias is a node that was read already, perhaps the mapping that contains it.
         if not isinstance(node, yaml.MappingNode) or node in seen_nodes:
             continue
         seen_nodes.add(node)
@@ -160,21 +160,21 @@ def _repeated(text: str) -> Iterator[str]:
             nodes.append((path, value))
 
 
-def _judge(layer: Any, path: Path, parent: str, problems: list[Problem]) -> None:
-    """Find what a layer of the file has wrong."""
+def _validate(layer: Any, path: Path, parent: str, problems: list[Problem]) -> None:
+    """Append the problems of a layer of the file."""
     if isinstance(layer, dict) and isinstance(mail := layer.get(_MAIL, {}), dict) and "password" in mail:
         message = (
-            "a password isn't kept in a file: set TABLEFERRY_FLEET_MAIL_PASSWORD, or name a secret in "
+            "a file must not contain a password: set TABLEFERRY_FLEET_MAIL_PASSWORD, or name a secret in "
             "mail.password_secret"
         )
         problems.append(Problem(str(path), f"{parent}.mail.password".lstrip("."), message))
         return
-    for key, message in _wrong(layer):
+    for key, message in _invalid_values(layer):
         problems.append(Problem(str(path), ".".join(filter(None, (parent, *key))), message))
 
 
-def _absolute(layer: Any, folder: Path) -> None:
-    """Let what the file names lie beside the file, wherever the command is typed."""
+def _make_paths_absolute(layer: Any, folder: Path) -> None:
+    """Resolve the file's relative paths against its folder, not the working directory."""
     mail = layer.get(_MAIL) if isinstance(layer, dict) else None
     for settings, names in ((layer, _PATHS), (mail, _MAIL_PATHS)):
         for name in names:
@@ -182,21 +182,21 @@ def _absolute(layer: Any, folder: Path) -> None:
                 settings[name] = str(folder / settings[name])
 
 
-def _of_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
+def _read_environment(environ: Mapping[str, str], problems: list[Problem]) -> Values:
     values: Values = {}
     for name, value in environ.items():
         if not name.startswith(PREFIX) or name in _NO_SETTINGS:
             continue
         if name not in _VARIABLES:
-            problems.append(Problem(name, "", f"there is no such variable: {_nearest(name, _VARIABLES)}"))
+            problems.append(Problem(name, "", f"unknown variable: {_nearest(name, _VARIABLES)}"))
             continue
         layer = _nested(_VARIABLES[name], value)
-        problems.extend(Problem(name, "", message) for _, message in _wrong(layer))
+        problems.extend(Problem(name, "", message) for _, message in _invalid_values(layer))
         _merge(values, layer)
     return values
 
 
-def _of_flags(flags: Mapping[str, str], problems: list[Problem]) -> Values:
+def _read_flags(flags: Mapping[str, str], problems: list[Problem]) -> Values:
     values: Values = {}
     for name, value in flags.items():
         key = _ONE_SETTING.get(name)
@@ -207,13 +207,13 @@ def _of_flags(flags: Mapping[str, str], problems: list[Problem]) -> Values:
             problems.append(Problem(f"--set {name}", "", message))
         else:
             layer = _nested(key, value)
-            problems.extend(Problem(f"--set {name}", "", message) for _, message in _wrong(layer))
+            problems.extend(Problem(f"--set {name}", "", message) for _, message in _invalid_values(layer))
             _merge(values, layer)
     return values
 
 
-def _wrong(layer: Any) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Say of each wrong value of a layer, by its key, what is wrong with it."""
+def _invalid_values(layer: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Return the key of each invalid value of a layer, and the problem."""
     try:
         FleetSettings.model_validate(layer)
     except ValidationError as error:
@@ -226,13 +226,13 @@ def _wrong(layer: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             elif fault["type"] in ("model_type", "model_attributes_type"):
                 yield key, "must be a mapping of settings to their values"
             else:
-                yield key, f"{fault['msg'].replace('Input should', 'should')}, and is {fault['input']!r}"
+                yield key, f"{fault['msg'].replace('Input should', 'should')}, but is {fault['input']!r}"
 
 
 def _nearest(name: str, known: Mapping[str, Any] | list[str]) -> str:
     if near := get_close_matches(name, list(known), n=1):
-        return f"{near[0]} is meant?"
-    return f"there are {', '.join(known)}"
+        return f"did you mean {near[0]}?"
+    return f"known are {', '.join(known)}"
 
 
 def _nested(key: tuple[str, ...], value: str) -> Values:

@@ -1,4 +1,4 @@
-"""Rights to write are given back where they mean something, and where who gets them may write."""
+"""Revoked write privileges are restored only on tables that they apply to."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tableferry import workspace
 from tableferry.fleet.access import fence
 from tableferry.fleet.access.catalog_access import AccessByCatalog
 from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.access.taken_rights import TABLE
+from tableferry.fleet.access.revoked_privileges import TABLE
 from tableferry.fleet.access.unity_catalog import UnityAccess
 from tableferry.fleet.jobs.job import OldName
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.pauses import left_as
+from tableferry.fleet.jobs.pauses import describe_tables
 from tableferry.fleet.jobs.steps import BlockWrites, MakeView, UnblockWrites
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.queue.changes import ClaimLost
@@ -50,7 +50,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 class Slow(UnityAccess):
-    """Unity Catalog as a worker sees it that may sleep before it takes rights."""
+    """Unity Catalog with a delay before a revocation."""
 
     sleep: Callable[[], None] = staticmethod(lambda: None)
 
@@ -65,7 +65,7 @@ def no_rows(query: str) -> Sequence[Sequence[Any]]:
 
 
 def access(*unity: str) -> AccessByCatalog:
-    """The access of a session in which these catalogs are Unity Catalog's."""
+    """The access of a session in which these catalogs are in Unity Catalog."""
 
     def open_one(catalog: str) -> Access:
         nothing: Any = None
@@ -75,7 +75,7 @@ def access(*unity: str) -> AccessByCatalog:
 
 
 def moving(store: Store, source: str, target_catalog: str, *unity: str) -> JobRun:
-    """Let a worker have the job of a table that moves to another catalog."""
+    """Claim the job of a table that moves to another catalog."""
     name = TableName((source, "shop", "orders"))
     new = NewJob(name, target_catalog=target_catalog, target_schema="lake", old_name=OldName.VIEW)
     store.add([new], NOW)
@@ -89,14 +89,14 @@ def claimed(store: Store, clock: FixedClock, *unity: str) -> JobRun:
 
 
 def noted_as_before(run: JobRun) -> None:
-    """Let the job's notes be those of an earlier version, which didn't say from which table."""
+    """Replace the job's records by those of an earlier version, which don't name the table."""
     rights = run.job.record.rights
     old = tuple({key: value for key, value in note.items() if key != TABLE} for note in rights)
     run.job = run.job.with_record(rights=old)
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
+def test_revert_to_a_metastore_ignores_privileges_of_the_new_table(
     store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -104,20 +104,20 @@ def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
     logged_in.put_table(str(names.target), **WRITERS)
     run.perform(BlockWrites(names.target))
     assert logged_in.granted(str(names.target)) == READERS
-    # As it is by then: the copy that is dropped next.
+    # The copy at that time, which is dropped next.
     logged_in.rename_table(str(names.target), str(names.copy))
     if old_notes:
         noted_as_before(run)
     with caplog.at_level("INFO"):
         run.perform(UnblockWrites(names.main))
     assert (run.job.record.rights, run.job.record.withheld_rights) == ((), ())
-    # Who could write to it now would lose what is written.
+    # Rows that a principal wrote to it now would be lost.
     assert logged_in.granted(str(names.copy)) == READERS
     assert any(f"aren't given back on {names.main}" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from_a_catalog_without_rights(
+def test_revert_restores_privileges_of_the_hive_table_from_a_catalog_without_privileges(
     store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = moving(store, "uc", "glue", "uc")
@@ -133,9 +133,9 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
         assert not run.job.record.rights
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert any(f"aren't given back on {names.target}" in message for message in warnings)
-    # Whoever wrote to it now would write past the new table.
+    # Rows that a principal wrote to it now would be missing in the new table.
     assert logged_in.granted(str(names.hive)) == READERS
-    assert "stay blocked" not in left_as(run.job)
+    assert "stay blocked" not in describe_tables(run.job)
 
     run.perform(BlockWrites(names.target))
     logged_in.rename_table(str(names.hive), str(names.main))
@@ -145,7 +145,7 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_within_unity_catalog_they_are_given_back_on_the_new_table(
+def test_privileges_are_restored_on_the_new_table_within_unity_catalog(
     store: Store, logged_in: FakeWorkspace, old_notes: bool
 ) -> None:
     run = moving(store, "old", "uc", "old", "uc")
@@ -163,7 +163,7 @@ def test_within_unity_catalog_they_are_given_back_on_the_new_table(
 
 
 @pytest.mark.parametrize("target_catalog", ["uc", "glue"])
-def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
+def test_readers_of_a_table_get_select_on_the_view_with_its_name(
     store: Store, logged_in: FakeWorkspace, target_catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = moving(store, "uc", target_catalog, "uc")
@@ -183,7 +183,7 @@ def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
+def test_session_without_unity_catalog_is_refused(
     store: Store, logged_in: FakeWorkspace, old_notes: bool
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -199,9 +199,7 @@ def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
     assert run.job.record.rights
 
 
-def test_what_is_taken_once_more_is_taken_where_it_means_something(
-    store: Store, logged_in: FakeWorkspace
-) -> None:
+def test_privileges_are_revoked_again_only_on_their_table(store: Store, logged_in: FakeWorkspace) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
     names = Names.of(run.job)
     logged_in.put_table(str(names.target), **WRITERS)
@@ -214,14 +212,14 @@ def test_what_is_taken_once_more_is_taken_where_it_means_something(
 
 
 @pytest.mark.parametrize("reverted", [False, True])
-def test_a_worker_that_slept_leaves_taken_what_only_a_revert_gives_back(
+def test_delayed_worker_keeps_privileges_that_only_a_revert_restores(
     store: Store, logged_in: FakeWorkspace, reverted: bool
 ) -> None:
     slow = moving(store, "uc", "glue", "uc")
     names = Names.of(slow.job)
     logged_in.put_table(str(names.main), **WRITERS)
 
-    def go_on() -> None:
+    def resume() -> None:
         quick = claimed(store, FixedClock(NOW + 2 * LEASE), "uc")
         quick.perform(BlockWrites(names.main))
         quick.perform(UnblockWrites(names.target))
@@ -229,7 +227,7 @@ def test_a_worker_that_slept_leaves_taken_what_only_a_revert_gives_back(
             quick.perform(UnblockWrites(names.main))
         quick.release(quick.job)
 
-    Slow.sleep = staticmethod(go_on)
+    Slow.sleep = staticmethod(resume)
     with pytest.raises(ClaimLost):
         slow.perform(BlockWrites(names.main))
     assert logged_in.granted(str(names.main)) == (WRITERS if reverted else READERS)

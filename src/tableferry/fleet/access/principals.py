@@ -23,7 +23,7 @@ def is_person(principal: str) -> bool:
     return "@" in principal
 
 
-class People:
+class Principals:
     """E-mail addresses of principals; each group is looked up once."""
 
     def __init__(self, client: WorkspaceClient, say: Callable[[str], None]) -> None:
@@ -82,15 +82,15 @@ class People:
         """Return the ids of a group's users, including users of nested groups; None if there are too many."""
         users: set[str] = set()
         seen = {group.id}
-        waiting = [group]
-        while waiting:
-            for member in waiting.pop().members or ():
+        unread = [group]
+        while unread:
+            for member in unread.pop().members or ():
                 kind, _, identity = (member.ref or "").rpartition("/")
                 if kind.endswith("Users"):
                     users.add(identity)
                 elif kind.endswith("Groups") and identity not in seen:
                     seen.add(identity)
-                    waiting.append(self._client.groups.get(identity))
+                    unread.append(self._client.groups.get(identity))
                 if len(users) > MEMBERS or len(seen) > MEMBERS:
                     return None
         return users
