@@ -358,7 +358,7 @@ def test_wave_is_paused_after_too_many_failures(waves: Waves, caplog: pytest.Log
     assert sorted(waves.moved) == ["free", "t00", "t01", "t02", "t03"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "3 of 20 tables failed, more than 10 %")
-    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. Look at them" in caplog.text
+    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. List them" in caplog.text
     # A user starts it again after a check of the failures.
     waves.clock.turn(minutes=1)
     waves.change(status=WaveStatus.RUNNING, started_at=waves.clock(), reason="")
