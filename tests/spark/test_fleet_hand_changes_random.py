@@ -110,7 +110,7 @@ class HandChangeScenario:
 
     def new_table_folder(self) -> Path:
         target = self.names.target
-        entry = existing.entries(self.model.fleet.warehouse, (target,), anew=True)[target]
+        entry = existing.entries(self.model.fleet.warehouse, (target,), refresh=True)[target]
         return Path(entry.location.removeprefix("file:"))
 
     def is_new_table_sound(self) -> bool:

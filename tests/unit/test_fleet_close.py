@@ -156,9 +156,9 @@ def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
     undo = "tableferry fleet close --undo spark_catalog.sales.orders"
     with conditions.raises("JOB_BEING_CLOSED", command=undo):
         unmarked(begun)
-    assert unmarked(begun, hive_is_there=True) == completed
+    assert unmarked(begun, hive_exists=True) == completed
     with conditions.raises("JOB_CLOSED_FINALLY", date="2026-01-02", archived=ARCHIVED):
-        unmarked(completed.with_record(**CLOSED_THEN), hive_is_there=True)
+        unmarked(completed.with_record(**CLOSED_THEN), hive_exists=True)
 
 
 @pytest.mark.parametrize(

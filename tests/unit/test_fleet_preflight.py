@@ -89,7 +89,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
     keeps_name = replace(FACTS, keeps_name=True)
     assert reasons(keeps_name, DELTA) == [PauseReason.UNSUPPORTED_LAYOUT]
     assert reasons(keeps_name, ICEBERG) == reasons(replace(keeps_name, rewritten=True), DELTA) == []
-    assert "shares its files with the Delta table: nothing may read it" in remarks(FACTS, DELTA)[-1]
+    assert "shares its files with the Delta table: don't read it" in remarks(FACTS, DELTA)[-1]
     assert "shares its files" not in " ".join(remarks(replace(FACTS, rewritten=True), DELTA))
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a Hive table can be moved, from what the catalog says of it: pure, and without Spark."""
+"""Decide from a Hive table's metadata whether it can be migrated; without Spark."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tableferry.fleet.warehouse.hive_table import (
 )
 
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
-# Types of which add_files can read a partition's value from its directory's name.
-# A binary one has no text by which shadow runs could name it.
+# Types of partition columns that add_files can parse from directory names.
+# Shadow runs can't write binary values as strings.
 _ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {
     "timestamp_ltz",
     "timestamp_ntz",
     "binary",
 }
 _NEVER_STORED = ("void", "interval")
-# Of each row of files Spark has a column of this name.
+# Spark's metadata column of files.
 _OF_SPARK = frozenset({"_metadata"})
-# As `MetadataColumns` in Iceberg's sources has them: its tables can be made with these, but not read.
+# `MetadataColumns` in Iceberg's sources: tables with such columns can be created, but not read.
 _OF_ICEBERG = _OF_SPARK | {
     "_file",
     "_pos",
@@ -40,9 +40,9 @@ _OF_ICEBERG = _OF_SPARK | {
 
 
 def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> PauseFinding | None:
-    """Return why a table can't be moved; None if it can.
+    """Return why a table can't be migrated; None if it can.
 
-    With `rewrite`, its rows may be rewritten where its files can't become the new table's.
+    With `rewrite`, its rows may be rewritten if the new table can't use its files.
     """
     match table.kind:
         case Kind.ICEBERG:
@@ -63,7 +63,7 @@ def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = Fal
 
 
 def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
-    """Say whether a table's files can't become the new table's, though its rows can."""
+    """Return whether the new table can't use a table's files, but its rows can be rewritten."""
     found = _unsupported(table, target)
     return found is not None and found.reason in REWRITABLE and _not_rewritable(table) is None
 
@@ -72,22 +72,22 @@ def _unsupported(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
     return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
-# By these Hive finds columns by their place in a file, as all others do by their names.
+# With these, Hive matches a file's columns by position. Other readers match them by name.
 _BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
-# Options of Spark's readers, in lower case, by which files are left out.
+# Options of Spark's readers that leave out files, in lower case.
 _LEAVING_OUT = ("pathglobfilter", "modifiedafter", "modifiedbefore")
-# Likewise, by which old dates and times are read in another calendar than the new table's readers have.
+# Options that read old dates and times in another calendar than the new table's readers, in lower case.
 _CALENDARS = ("datetimerebasemode", "int96rebasemode")
-# By these Hive leaves out lines of each file, which Spark takes for rows.
+# With these, Hive skips lines of each file. Spark reads the lines as rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
-# Where Spark's readers put a text that they can't make columns of, unless an option says otherwise.
+# The default column in which Spark's readers put malformed records.
 _CORRUPT = "_corrupt_record"
-# It only reads.
+# This SerDe can't write.
 _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
 def _not_rewritable(table: HiveTable) -> PauseFinding | None:
-    """Return why the rows of a table whose files can't stay can't be rewritten either."""
+    """Return why the rows of a table can't be rewritten; None if they can."""
     name, options = table.name, {key.lower(): value for key, value in table.options.items()}
     read_by = {**table.properties, **table.options}
     corrupt = options.get("columnnameofcorruptrecord", _CORRUPT).lower()
@@ -171,13 +171,13 @@ def _unsupported_column(
         kind = column.type["name"]
         is_partition = column.name.lower() in partitions
         if target is TargetFormat.ICEBERG and is_partition and kind not in _ICEBERG_PARTITIONS:
-            return _unsupported_type(table, column.name, kind, "Iceberg can't take partitions of it over")
+            return _unsupported_type(table, column.name, kind, "Iceberg can't import partitions of this type")
         if is_partition and kind == "char":
-            return _unsupported_type(table, column.name, kind, "Delta's rows have other values than its log")
+            return _unsupported_type(table, column.name, kind, "Delta's rows and log would differ")
     return None
 
 
-_WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
+_WHY = {"char": "Iceberg's strings have no padding, so comparisons would return other rows"}
 
 
 def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> PauseFinding:
@@ -188,7 +188,7 @@ def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> Pause
 
 
 def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
-    """Yield every column and field that holds values, with its type's name."""
+    """Yield every leaf field with its type's name."""
     parts = parts_of(kind)
     if not parts:
         yield path, kind["name"]

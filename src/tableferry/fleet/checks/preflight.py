@@ -1,6 +1,6 @@
-"""Finds what would stop a table's migration, or surprise its people, before anybody gets a notification.
+"""Check a table before its migration: find what would stop it, and what its owners should know.
 
-Each check is one that a later step of the migration makes, applied to the table as it is now.
+Each check is also made by a later step of the migration.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tableferry.spark.types import declared
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What Spark gives a column in the rows of files that lack it.
+# The key of a column's value for files that lack the column.
 _DEFAULT = "EXISTS_DEFAULT"
-# Iceberg reads texts of these as they are.
+# Types that Iceberg parses strictly from the catalog's strings.
 _STRICT = ("date", "decimal")
 
 
 def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
-    """Check a table as its migration would; nothing is written.
+    """Run the migration's checks on a table; nothing is written.
 
     Raises:
-        TableError: Something about it can't be read.
+        TableError: The table's metadata or files can't be read.
     """
     name, form = job.name, job.target_format
     table = hive.facts(warehouse, name)
@@ -89,21 +89,21 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
 
 
 def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
-    """Look again at what the catalog has that stops a migration, right before it begins.
+    """Repeat the catalog's checks right before a migration starts, and return the first finding.
 
-    Weeks may have passed since `preflight`, and people make and change tables meanwhile. The job's own tables
-    may be there already. Its partitions and files are looked at when the target is made, and rows compared.
+    Tables may have changed since `preflight`, which may have run weeks ago. The job's own tables may already
+    exist. Partitions and files aren't checked here, because the creation of the target checks them.
 
     Raises:
-        TableError: There is no such table, or something about it can't be read.
-        Refused: It is no Hive table any more.
+        TableError: The table doesn't exist, or its metadata can't be read.
+        Refused: It is no longer a Hive table.
     """
     names = Names.of(job)
     table = hive.demand(warehouse, names.main)
     if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return ineligible
     kinds = existing.job_tables(warehouse, names)
-    # Only a copy may be there already, which is brought up to date, or dropped.
+    # A copy may exist already; the migration updates or drops it.
     own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
     if taken := kinds.keys() - {names.main} - own:
         return existing.name_taken(taken)
@@ -131,12 +131,12 @@ def _around(
     apart: Collection[TableName] = (),
     partitions: Collection[CatalogPartition] = (),
 ) -> tuple[tuple[TableName, str], ...]:
-    """Return the tables whose directories overlap with the table's, or with the new one's beside it.
+    """Return the tables whose directories overlap with the Hive table's or the new table's directory.
 
-    Those count too that overlap with a partition elsewhere. Tables that are `apart` don't, nor, but for the
-    table's own directory, those that have a name of this migration.
+    Tables that overlap with a partition in another directory are returned too. Tables in `apart` are left
+    out. Tables with a name of this migration count only for the Hive table's own directory.
     """
-    # A worker that sleeps or has died may have left it, where it tried how rows are written.
+    # A suspended or crashed worker may have left this table.
     scratch = scratch_name(table.name)
     spark, own = warehouse.spark, (*Names.of(job).all, scratch)
     around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
@@ -152,14 +152,14 @@ def _around(
 
 
 def _inside(warehouse: Warehouse, table: HiveTable) -> str:
-    """Say why the table's directory belongs to another table, which needn't be in a catalog."""
+    """Return why the table's directory belongs to another table, which the catalog may lack; or empty."""
     storage = storage_of(warehouse.spark, table.location)
     names = storage.all_names if storage else None
     return overlay.owner_reason(warehouse.spark, table.location, names) or ""
 
 
 def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
-    """Return why the catalog and schema that a new table is made in can't be used; None if they can."""
+    """Return why the new table can't be created in its catalog and schema; None if it can."""
     copy = warehouse.named(names.copy, form)
     if copy.parts[:-1] == names.main.parts[:-1]:
         return None
@@ -185,17 +185,17 @@ def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Re
 def _later_refusals(
     facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat
 ) -> Iterator[PauseFinding]:
-    """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
+    """Run the checks of later steps on the table's columns and files, and yield their refusals."""
     table, defaults = facts.table, dict[str, str]()
     try:
         suspended_runs.demand_none(warehouse, table.name)
     except suspended_runs.RowsTwice as error:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
-    # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
+    # For Parquet and ORC, Spark's readers use the table's options for all partitions.
     by_hive = table.serde and table.format not in ("parquet", "orc")
-    looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
-    # Where shadow appends to such a partition, Spark lets it be read as the table says, old rows too.
-    if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
+    may_differ = facts.partitions and facts.movable and (facts.rewritten or by_hive)
+    # If shadow appends to such a partition, Spark changes its format and options to the table's.
+    if may_differ and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
         yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("PARTITIONS_READ_DIFFERENTLY", table=table.name, partitions=others),
@@ -247,7 +247,7 @@ def _later_refusals(
 
 
 def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
-    """Yield why Spark can't alter an Avro table: it sends Avro's columns, and the metastore compares."""
+    """Yield the Avro columns whose types in the metastore differ, because Spark can't alter such a table."""
     types = metastore.column_types(copy.spark, copy.name)
     for field in copy.schema:
         kind = types.get(field.name.lower(), "")
@@ -265,9 +265,9 @@ def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
 
 
 def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
-    """Return the refusal of values of partitions by which these can't be followed; None if they can.
+    """Return the refusal of partition values that don't match the rows' values; None if all match.
 
-    What the catalog has is a text, and rows have what Spark makes of it.
+    The catalog has strings, and the rows have Spark's cast of these strings.
     """
     keys, kinds = copy.partition_columns, {name.lower(): kind for name, kind in copy.columns.items()}
     texts = [
@@ -293,14 +293,14 @@ def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Re
 
 
 def _read_one(rows: DataFrame) -> None:
-    """Read all columns of a row, as text: Python has no year 10000, and no map by lists."""
+    """Read all columns of a row as a string, because Python lacks some values, such as year 10000."""
     rows.limit(1).selectExpr("CAST(struct(*) AS STRING) AS row").collect()
 
 
 def _of_files(
     facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat, defaults: Mapping[str, str]
 ) -> Refused | None:
-    """Return why a table's files can't become the new table's, by their footers; None if they can."""
+    """Return why the new table can't use a table's files, by their footers; None if it can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
         try:

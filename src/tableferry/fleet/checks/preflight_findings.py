@@ -1,4 +1,4 @@
-"""What would stop a table's migration, or surprise people, by what is known of it: nothing is asked here."""
+"""Findings and remarks of a preflight, from a table's facts only; without Spark."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from tableferry.spark.tables import TableName
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 """Hive's types of whole numbers."""
 _NO_FILES = Listing((), (), ())
-# So many characters the tables of Hive's metastore have for a name (TBL_NAME).
+# The length of a table's name in Hive's metastore (TBL_NAME).
 _LONGEST_NAME = 256
 
 
 @dataclass(frozen=True)
 class PreflightFacts:
-    """What a preflight knows of a Hive table.
+    """The facts of a Hive table that a preflight checks.
 
     Attributes:
-        neighbours: Other tables whose directories are the same, or one in the other, with these.
-        unlisted: Schemas whose tables can't be listed, so that none of theirs is a neighbour.
-        movable: Whether a managed table can be made external from here.
-        column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
+        neighbours: Other tables whose directories overlap with the table's, with these directories.
+        unlisted: Schemas whose tables can't be listed, and so aren't among `neighbours`.
+        movable: Whether this process can make a managed table external.
+        column_mapping: Whether a Delta table may use column mapping for names that it can't have without it.
         missing_place: Why the new table's schema can't be used; None if it can.
-        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
-        begun: Whether that has been begun.
-        names: What it and the new table are called during the migration.
-        inside: Why its directory belongs to another table above it, or empty.
+        rewritten: Whether the rows are rewritten because the new table can't use the files.
+        begun: Whether rewriting has started.
+        names: The names of the Hive table and the new table during the migration.
+        inside: Why the directory belongs to another table above it; or empty.
         keeps_name: Whether the Hive table keeps its name during probation (`old_name: table`).
     """
 
@@ -62,7 +62,7 @@ class PreflightFacts:
 
 
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding]:
-    """Yield what would stop the migration."""
+    """Yield the findings that stop the migration."""
     table = facts.table
     name = table.name
     if facts.missing_place is not None:
@@ -155,50 +155,50 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
 
 
 def remarks(facts: PreflightFacts, form: TargetFormat) -> tuple[str, ...]:
-    """Return what people should know of a table that can be migrated."""
+    """Return sentences that the owners of a table should read before its migration."""
     sentences = []
     if facts.rewritten:
         sentences.append(
-            "its rows are rewritten as Parquet, beside the Hive table, whose files stay until tableferry "
-            "fleet close: that takes their space once more"
-            + ("" if facts.table.partition_columns else "; without partitions, all of them at once")
+            "its rows are rewritten as Parquet in another directory, and the Hive table's files stay until "
+            "tableferry fleet close: this needs about twice the storage"
+            + ("" if facts.table.partition_columns else "; without partitions, one write contains all rows")
         )
     if facts.table.partition_columns:
         sentences.append(
-            "a job that replaces partitions with INSERT OVERWRITE has to set "
-            "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
+            "after the switch, a job that replaces partitions with INSERT OVERWRITE must set "
+            "spark.sql.sources.partitionOverwriteMode=dynamic, or it removes all other partitions"
         )
     defaults = [f"{column.name} {column.default}" for column in facts.table.columns if column.default]
     if defaults and form is TargetFormat.ICEBERG:
         sentences.append(
-            f"columns have defaults, {first_of(defaults)}, that Spark's Iceberg tables can't have: an INSERT "
-            "that leaves such a column out gives null there"
+            f"columns have defaults, {first_of(defaults)}, which Spark doesn't support for Iceberg tables: "
+            "an INSERT without such a column writes null"
         )
     if _keeps_milliseconds(facts.table):
         sentences.append(
-            f"what is written to Hive as {facts.table.format} keeps milliseconds of timestamps: where there "
-            "are finer ones, in rows that people write during probation or in partitions that they change, "
-            "the table pauses before its archive or a revert, and the new table has all rows"
+            f"Hive tables in {facts.table.format} store timestamps in milliseconds: if users write finer "
+            "timestamps during probation, the table pauses before its archive or revert, and the new table "
+            "has all rows"
         )
     if facts.files.stray:
         strays = first_of([file.path for file in facts.files.stray])
-        sentences.append(f"files that belong to no partition are left where they are: {strays}")
+        sentences.append(f"files that belong to no partition stay in the directory: {strays}")
     if facts.unlisted:
         sentences.append(
-            f"the tables of {first_of(facts.unlisted)} can't be listed, so whether one of them shares the "
-            "table's directory isn't known: ask for the right to see them, and look again"
+            f"the tables of {first_of(facts.unlisted)} can't be listed, so one of them may share the table's "
+            "directory: get the privilege to list them, and run preflight again"
         )
     if form is TargetFormat.DELTA and not facts.rewritten:
         sentences.append(
-            "until the Hive table is archived, it shares its files with the Delta table: nothing may read "
-            "it, because changed rows appear twice, or write to it, because an INSERT OVERWRITE makes the "
+            "until the Hive table is archived, it shares its files with the Delta table: don't read it, "
+            "because changed rows appear twice, and don't write to it, because an INSERT OVERWRITE makes the "
             "Delta table unreadable"
         )
     return tuple(sentences)
 
 
 def _keeps_milliseconds(table: HiveTable) -> bool:
-    """Say whether what writes to a Hive table cuts timestamps off: Hive's Avro, and Spark's CSV and JSON."""
+    """Return whether writers of a Hive table truncate timestamps: Hive's Avro, and Spark's CSV and JSON."""
     if table.format in ("csv", "json"):
         options = {key.lower() for key in table.options}
         cuts = not table.serde and "timestampformat" not in options
@@ -209,7 +209,7 @@ def _keeps_milliseconds(table: HiveTable) -> bool:
 
 
 def _shared_directories(facts: PreflightFacts) -> list[str]:
-    """Return the directories with files that several partitions have."""
+    """Return the directories with files that several partitions share."""
     held = Counter(split(partition.location) for partition in facts.partitions)
     several = [partition.location for partition in facts.partitions if held[split(partition.location)] > 1]
     filled = {file.directory for file in facts.files.read} if several else set()

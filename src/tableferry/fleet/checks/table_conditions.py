@@ -22,10 +22,10 @@ _NO_FILE = re.compile(r"NotFoundException|FileNotFoundException|Failed to open i
 
 
 def table_conditions(warehouse: Warehouse, job: Job) -> tuple[Condition, Condition]:
-    """Return the conditions of a job's new table and Hive copy, by their entries in the catalog.
+    """Return the conditions of a job's new table and Hive copy, from their entries in the catalog.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed, or a table can't be described.
+        TableError: A schema doesn't exist or can't be listed, or a table can't be described.
     """
     names = Names.of(job)
     tables = existing.job_tables(warehouse, names)
@@ -33,10 +33,10 @@ def table_conditions(warehouse: Warehouse, job: Job) -> tuple[Condition, Conditi
 
 
 def rename_statements(warehouse: Warehouse, job: Job) -> Mapping[TableName, str]:
-    """Return a statement for each table that has one of the job's names: it frees the name.
+    """Return, for each table with one of the job's names, a statement that renames the table.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: A schema doesn't exist, or the user may not list it.
     """
     return {
         name: rename_statement(warehouse, kind, name, TableName((*name.parts[:-1], f"{name.table}_by_hand")))
@@ -48,10 +48,10 @@ def has_lost_metadata(warehouse: Warehouse, job: Job) -> bool:
     """Return whether the new table has an entry, and its metadata files or its log are gone.
 
     Raises:
-        TableError: That can't be found out.
+        TableError: The catalog or the log can't be read.
     """
     names, form = Names.of(job), job.target_format
-    entry = existing.entries(warehouse, (names.target,), anew=True).get(names.target)
+    entry = existing.entries(warehouse, (names.target,), refresh=True).get(names.target)
     if entry is None or entry.kind is not target_kind(job):
         return False
     if form is TargetFormat.DELTA:
@@ -94,9 +94,9 @@ def _hive_copy(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
 
 
 def _is_ours(warehouse: Warehouse, job: Job, name: TableName) -> bool:
-    """Return whether a Hive table is the one that the job migrated, by our properties or its creation.
+    """Return whether a Hive table is the one that the job migrated, by its properties or its creation time.
 
-    Neither an earlier version's switch nor its check recorded anything: then it counts as that one.
+    Earlier versions of Tableferry recorded neither. Such a table counts as the migrated one.
     """
     checked = job.record.checked
     if not checked:

@@ -1,4 +1,4 @@
-"""Find what is left of a Hive table after its archive, and check that nothing else needs it.
+"""Find the files and entries of an archived Hive table, and check that nothing else needs them.
 
 <directory>/k=1/part-0.parquet              the new table reads it, so it stays
 <directory>/k=1/tableferry-<run>-0.parquet  rows that shadow appended for Hive (Iceberg only)
@@ -47,7 +47,7 @@ _WRITTEN = re.compile(rf".+{re.escape(sync_folder(''))}/(?:known-)?[0-9a-f]{{8}}
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What is left of a Hive table, as a job records it before anything is removed.
+    """The remaining entry and directories of a Hive table, which a job records before it removes them.
 
     Attributes:
         root: The Hive table's directory at the switch.
@@ -67,7 +67,7 @@ class Leftovers:
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> Self:
-        """Return what a job records; earlier versions recorded only one of the written folders."""
+        """Parse a job's record; earlier versions recorded only one of the written folders."""
         record = note.get("record", "")
         return cls(
             note["root"],
@@ -79,27 +79,27 @@ class Leftovers:
         )
 
     def note(self) -> dict[str, Any]:
-        """Return what a job records."""
+        """Return the job's record."""
         values = asdict(self).items()
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The directories beside the Hive table's in which migrations write folders for Hive."""
+        """The directories beside the Hive table's directory in which migrations write folders for Hive."""
         parents = [sync_folder(self.root), *(folder.rpartition("/")[0] for folder in self.written)]
         return tuple({split(parent)[2]: parent for parent in parents}.values())
 
 
 @dataclass(frozen=True)
 class Left:
-    """What ``--list`` shows of one table.
+    """The information of ``--list`` about one table.
 
     Attributes:
-        hive: The archived Hive table; None if it is gone.
+        hive: The archived Hive table; None if it was dropped.
         directory: The Hive table's directory at the switch.
         folders: The existing folders that were written for Hive, or that can't be listed.
         gc_enabled: Whether an Iceberg table may remove files; None for Delta.
-        hinders: What prevents closing; empty for nothing.
+        hinders: Why the table can't be closed; empty if it can.
     """
 
     hive: TableName | None
@@ -110,7 +110,7 @@ class Left:
 
 
 def find(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Leftovers:
-    """Return what is left of a Hive table; without its entry only the directory is known.
+    """Return the leftovers of a Hive table; if its entry was dropped, only the directory is known.
 
     Raises:
         TableError: The new table is missing, or a table can't be described.
@@ -140,7 +140,7 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
 
 
 def look(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Left:
-    """Return what ``--list`` shows, and change nothing.
+    """Return the information for ``--list``; nothing is changed.
 
     Raises:
         TableError: The new table is missing, or a table can't be described.
@@ -173,7 +173,7 @@ def _may_exist(warehouse: Warehouse, folder: str) -> bool:
 
 
 def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
-    """Describe a Hive table again, whatever this run has cached."""
+    """Describe a Hive table without the run's cache."""
     with explaining("TABLE_NOT_DESCRIBABLE", table=archived):
         return hive.table_of(archived, describe(warehouse.spark, archived))
 
@@ -181,17 +181,17 @@ def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
 def is_noted(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> bool:
     """Return whether the archived Hive table exists and is the recorded one.
 
-    Its creation time doesn't decide, because each machine writes that in its own time zone.
+    The creation time isn't compared, because its time zone depends on the machine.
 
     Raises:
-        TableError: It can't be described.
+        TableError: The table can't be described.
     """
     entry = entries(warehouse, (archived,)).get(archived)
     if entry is None or entry.kind is not Kind.HIVE:
         return False
     if entry.location == noted.location:
         return True
-    # A shadow run may have changed its location since.
+    # A shadow run may have changed the location after it was recorded.
     record = Record.of(warehouse, described(warehouse, archived).properties)
     return record is not None and record.folder == noted.record
 
@@ -202,7 +202,7 @@ def require_unneeded(
     """Check that the new table replaces the Hive table, and that nothing else needs what will be removed.
 
     Raises:
-        Refused: It doesn't, or something does, or dropping the Hive table would remove its files.
+        Refused: One of these checks fails, or dropping the Hive table would remove its files.
         TableError: A table can't be described, or a catalog can't be listed.
     """
     entry = entries(warehouse, (target,))[target]
@@ -220,7 +220,7 @@ def require_keeps_files(table: HiveTable) -> None:
     """Check that dropping a Hive table removes none of its files, which the new table reads.
 
     Raises:
-        Refused: It would.
+        Refused: The drop would remove files.
     """
     if table.managed or table.properties.get(PURGE, "").lower() == "true":
         raise Refused("DROP_REMOVES_FILES", table=table.name, property=PURGE)
@@ -230,7 +230,7 @@ def require_apart(warehouse: Warehouse, target: TableName, found: Leftovers) -> 
     """Check that a table whose rows were rewritten isn't among the Hive table's files.
 
     Raises:
-        Refused: It is.
+        Refused: The table is among these files.
     """
     own = entries(warehouse, (target,))[target].location
     if below(own, found.root) is not None or below(found.root, own) is not None:
@@ -241,7 +241,7 @@ def require_alone(warehouse: Warehouse, target: TableName, archived: TableName, 
     """Check that no other table is in the directories of a job's tables.
 
     Raises:
-        Refused: One is, and files that it reads would be removed.
+        Refused: Another table is there, and its files would be removed.
         TableError: A catalog can't be listed.
     """
     neighbourhood = warehouse.neighbourhood or Neighbourhood()

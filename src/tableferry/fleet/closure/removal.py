@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 # The names of files that shadow appended contain this.
 _APPENDED = "tableferry-"
-# The claim is checked before each so many removals.
+# The number of removals between two checks of the claim.
 _BATCH = 100
 
 
@@ -45,9 +45,9 @@ class Removed:
     """The result of a removal.
 
     Attributes:
-        files: The number of files that shadow had appended, and that are gone.
+        files: The number of removed files that shadow had appended.
         kept: Folders with files that a version of the new table reads.
-        left: What else is left.
+        left: Other remaining folders and files.
     """
 
     files: int = 0
@@ -56,7 +56,7 @@ class Removed:
 
 
 def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
-    """Drop the archived Hive table's entry and none of its files, unless it is gone.
+    """Drop the archived Hive table's entry and none of its files, unless it was dropped already.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -70,7 +70,7 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
         raise Refused("ARCHIVED_TABLE_REPLACED", table=archived)
     require_keeps_files(described(warehouse, archived))
     with explaining("TABLE_NOT_DROPPED", table=archived):
-        # It is checked again right before the drop: another process may have made it own its files.
+        # The check is repeated right before the drop, because another process may have made it managed.
         change_if_unchanged(
             warehouse,
             (archived, target),
@@ -99,7 +99,7 @@ def remove(
         require_apart(warehouse, target, found)
         left.append(f"{found.root} (the Hive table's own files)")
     if rewritten or form is TargetFormat.ICEBERG:
-        # A Delta table in the Hive table's directory names its files there by relative paths.
+        # A Delta table in the Hive table's directory references these files by relative paths.
         files, appended = _remove_appended(warehouse, found, named)
         left += [f"{first_of(appended, 'more files')} (written by shadow)"] if appended else []
     kept, written = [], {split(folder)[2] for folder in found.written}
@@ -126,7 +126,7 @@ def remove(
 def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
     """Let an Iceberg table remove files again.
 
-    The property is removed rather than set to true: Hive takes true as a wish that DROP TABLE removes files.
+    The property is removed and not set to true, because then Hive's DROP TABLE would remove files.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -146,7 +146,7 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
 
 
 def _remove_appended(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:
-    """Remove the files that shadow appended to Hive's partitions; return their number, and what is left."""
+    """Remove the files that shadow appended to Hive's partitions; return their number and the rest."""
     known = {split(path)[2] for path in named}
     roots = {root: storage_of(warehouse.spark, root) for root in (found.root, *found.outside)}
     listed = [
@@ -161,7 +161,7 @@ def _remove_appended(warehouse: Warehouse, found: Leftovers, named: Iterable[str
 
 
 def _remove_each(roots: Mapping[str, TableStorage[str] | None], files: Sequence[str]) -> list[str]:
-    """Remove files below some roots; return those that are left."""
+    """Remove files below some roots; return those that remain."""
 
     def is_gone(file: str) -> bool:
         storage = next((roots[root] for root in roots if below(file, root) is not None), None)
@@ -187,7 +187,7 @@ def _is_empty(storage: TableStorage[str], folder: str) -> bool:
 
 
 def _is_shadows(storage: TableStorage[str], folder: str, found: Leftovers) -> bool:
-    """Return whether a folder is the record, or contains only what shadow runs wrote."""
+    """Return whether a folder is the record, or contains only directories of shadow runs."""
     names = () if folder == found.record else _names(storage, folder)
     return names is not None and all(map(DIRECTORY.fullmatch, names))
 

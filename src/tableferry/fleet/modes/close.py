@@ -88,7 +88,7 @@ def unmark_to_close(
             return unmarked(job)
         noted = leftovers.Leftovers.of(job.record.closing)
         there = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
-        return unmarked(job, hive_is_there=there)
+        return unmarked(job, hive_exists=there)
 
     return [_edited(store, job, edit, now, by) for job in jobs]
 

@@ -1,4 +1,4 @@
-"""Carries over what people defined on a table: comments, properties, its owner, grants and tags."""
+"""Copy the comments, properties, owner, grants and tags from the Hive table to the new table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN
 from tableferry.spark.tables import TableName
 
-# Properties that the metastore, Spark and Hive's tools keep for themselves.
+# Properties that the metastore, Spark and Hive's tools set.
 _SYSTEM = frozenset(
     {
         "bucketing_version",
@@ -40,7 +40,7 @@ _SYSTEM = frozenset(
     }
 )
 _SYSTEM_PREFIXES = ("spark.sql.", "impala.", "stats_generated", "tableferry.", "delta.")
-# What means something to Iceberg, and is decided where its table is made.
+# Properties with a meaning in Iceberg, which the creation of the Iceberg table sets.
 _ICEBERG_PREFIXES = (
     "format-version",
     "gc.",
@@ -48,7 +48,7 @@ _ICEBERG_PREFIXES = (
     "read.",
     "commit.",
     "history.",
-    # By Hive's storage handler, without whose classes nobody lists the schema any more.
+    # They name Hive's storage handler; without its classes the schema's tables can't be listed.
     "engine.",
     "schema.name-mapping",
     "table_type",
@@ -56,9 +56,9 @@ _ICEBERG_PREFIXES = (
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that somebody set, and that mean nothing to the target's format.
+    """Return the properties that users set and that have no meaning in the target's format.
 
-    Those are left out whose values Spark hides.
+    Properties whose values Spark hides are left out.
     """
     return {
         key: value
@@ -70,15 +70,13 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def carry(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> str:
-    """Give a target the comments, properties, owner, grants and tags of a Hive table; return its version.
+    """Copy comments, properties, owner, grants and tags from a Hive table; return the target's version.
 
-    Done already is fine.
-
-    The owner is set in the metastore where its client is reached, and otherwise by `Access.carry`, as grants
-    and tags are.
+    Values that the target already has aren't set again. The metastore's client sets the owner if this process
+    can use it; otherwise `Access.carry` sets it with the grants and tags.
 
     Raises:
-        TableError: The target may not be changed.
+        TableError: The user may not change the target.
     """
     table = hive.demand(warehouse, source)
     with explaining("DEFINITION_NOT_COPIED", source=source, target=target):
@@ -94,7 +92,7 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
 
         warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner), of=(target,))
     warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
-    # No definition is a snapshot of Iceberg's.
+    # Definitions create no Iceberg snapshot, so the described one is still current.
     known = versions.described(details) if form is TargetFormat.ICEBERG else None
     return known or versions.current(warehouse, target, form)
 
@@ -106,10 +104,10 @@ def _statements(
     comments: Mapping[str, str],
     details: Mapping[str, str],
 ) -> list[str]:
-    """Return what is left to do; nothing is set twice, as each statement is a commit of the target."""
+    """Return the statements for missing definitions only, because each one commits to the target."""
     statements = []
     wanted = user_properties(table.properties).items()
-    # DESCRIBE doesn't say where a property ends, so what it doesn't show clearly is asked for.
+    # DESCRIBE doesn't quote properties. If one can't be found in its text, SHOW TBLPROPERTIES decides.
     shown = details.get("Table Properties", "").replace("[", ",").replace("]", ",")
     clear = all(f",{key}={value}," in shown for key, value in wanted)
     missing = set() if clear else wanted - asking.properties(warehouse.spark, target).items()

@@ -1,7 +1,7 @@
-"""Makes a managed table external, and managed again: an external table's directory stays when it is renamed.
+"""Make a managed table external, so that a rename doesn't move its directory, and managed again.
 
-Spark's SQL refuses to (the property EXTERNAL is its own), so the metastore's client does it, through the JVM
-of this process. Where there is none, as through Spark Connect or on serverless compute, it is refused.
+Spark's SQL reserves the property EXTERNAL, so the metastore's client in this process's JVM changes the table.
+Spark Connect and serverless compute have no such JVM, so the change is refused there.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tableferry.spark.tables import TableName
 
 
 def is_managed(warehouse: Warehouse, name: TableName) -> bool:
-    """Say whether dropping a Hive table removes its files, and renaming it moves them.
+    """Return whether a Hive table is managed: DROP removes its files, and RENAME moves them.
 
     Raises:
-        TableError: There is no such table.
-        Refused: It isn't Hive's.
+        TableError: The table doesn't exist.
+        Refused: It isn't a Hive table.
     """
     entry = entries(warehouse, (name,)).get(name)
-    # For what there isn't, or isn't Hive's, it has the words.
+    # It raises the errors for a missing table and for another kind.
     return entry.managed if entry and entry.kind is Kind.HIVE else hive.demand(warehouse, name).managed
 
 
 def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:
-    """Make a table managed, or external; True if it wasn't.
+    """Make a table managed or external; return whether that changed it.
 
     Raises:
-        TableError: There is no such table, or it may not be changed.
-        Refused: It isn't, and no JVM of this process reaches its metastore.
+        TableError: The table doesn't exist, or the user may not change it.
+        Refused: A change is needed, and this process's JVM can't access the metastore.
     """
     if is_managed(warehouse, name) is managed:
         return False

@@ -1,4 +1,4 @@
-"""What the catalog knows of a Hive table, in one DESCRIBE."""
+"""Read a Hive table's metadata from the catalog with one DESCRIBE, and list its partitions and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tableferry.spark.tables import TableName
 from tableferry.spark.types import BYTE, DECLARED_AS, INTEGER, LONG, SHORT, STRING
 
 _FORMATS: Sequence[Format] = ("parquet", "orc", "avro", "text", "csv", "json")
-# The ends of Hive's classes; a text file's SerDe tells more than its input format.
+# Suffixes of Hive's classes; for text files, the SerDe is more specific than the input format.
 _SERDES: Mapping[str, Format] = {
     "ParquetHiveSerDe": "parquet",
     "OrcSerde": "orc",
@@ -36,7 +36,7 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
-# The input formats of files that the new table takes as they are.
+# The input formats of files that the new table can reference unchanged.
 _OWN_INPUTS: Mapping[Format, Sequence[str]] = {
     "parquet": ("MapredParquetInputFormat", "DeprecatedParquetInputFormat"),
     "orc": ("OrcInputFormat",),
@@ -45,23 +45,23 @@ _OWN_INPUTS: Mapping[Format, Sequence[str]] = {
 
 _READABLE = ("parquet", "orc", "avro", "text", "csv", "json", "sequencefile")
 
-# What DESCRIBE names among a table's options, and decides on no row.
+# Options in the result of DESCRIBE that don't affect rows.
 _NO_OPTIONS = ("path", "serialization.format")
 
-# What Hive says of columns that only the files know.
+# Hive's comment for columns that only the SerDe defines.
 _NO_COMMENT = "from deserializer"
 
-# A column's metadata in which Spark keeps the declared type, and a char in it.
+# A char in the declared type, which Spark keeps in a column's metadata.
 _CHAR = re.compile(r"\bchar\(")
 
 _INTEGERS = {"tinyint": BYTE, "smallint": SHORT, "int": INTEGER, "bigint": LONG}
 
 
 def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
-    """Return what the catalog knows of a table; None if there is none.
+    """Return a table's metadata in the catalog; None if it doesn't exist.
 
     Raises:
-        TableError: It may not be described.
+        TableError: The user may not describe the table.
     """
     entry = entries(warehouse, (name,)).get(name)
     if entry is None:
@@ -74,7 +74,7 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
             return table
     try:
         table = table_of(name, describe(warehouse.spark, name))
-        # Spark may lack the classes of another format.
+        # Reading another format's schema may need classes that Spark lacks.
         table = _with_chars(warehouse, table) if table.format in _READABLE else table
         described.append((entry, table))
         return table
@@ -85,11 +85,11 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
 
 
 def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
-    """Return what the catalog knows of a Hive table.
+    """Return a Hive table's metadata in the catalog.
 
     Raises:
-        TableError: There is none, or it may not be described.
-        Refused: It is something else.
+        TableError: The table doesn't exist, or the user may not describe it.
+        Refused: It isn't a Hive table.
     """
     table = facts(warehouse, name)
     if table is None:
@@ -100,11 +100,11 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
 
 
 def layout(warehouse: Warehouse, name: TableName) -> HiveTable:
-    """Return where a Hive table's files are: all of its facts but its properties, which may be older ones.
+    """Return a Hive table's metadata; its properties may be outdated.
 
     Raises:
-        TableError: There is none, or it may not be described.
-        Refused: It is something else.
+        TableError: The table doesn't exist, or the user may not describe it.
+        Refused: It isn't a Hive table.
     """
     entry = entries(warehouse, (name,)).get(name)
     if warehouse.seen is not None and entry is not None:
@@ -115,11 +115,11 @@ def layout(warehouse: Warehouse, name: TableName) -> HiveTable:
 
 
 def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
-    """Return what the catalog knows of a Hive table that can become another format.
+    """Return the metadata of a Hive table that can be migrated to a format.
 
     Raises:
-        TableError: There is none, or it may not be described.
-        Refused: It is something else, or can't become that.
+        TableError: The table doesn't exist, or the user may not describe it.
+        Refused: It isn't a Hive table, or can't be migrated.
     """
     table = demand(warehouse, name)
     if finding := ineligibility(table, form):
@@ -128,10 +128,10 @@ def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -
 
 
 def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition, ...]:
-    """Return the partitions that the catalog knows, with their locations wherever they are.
+    """Return the catalog's partitions of a table, with their locations.
 
     Raises:
-        TableError: The catalog doesn't give them.
+        TableError: The partitions can't be listed.
     """
     if not table.partition_columns:
         return ()
@@ -143,7 +143,7 @@ def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
     """List a table's partitions and files.
 
     Raises:
-        TableError: The catalog doesn't give its partitions, or a directory can't be listed.
+        TableError: The partitions or a directory can't be listed.
     """
     at = time.time_ns() // 1000
     known = partitions(warehouse, table)
@@ -154,10 +154,10 @@ def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
 
 
 def last_listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
-    """Return a table's partitions and files as this run last listed them; if it didn't, list them.
+    """Return the run's last listing of a table's partitions and files; list them if there is none.
 
     Raises:
-        TableError: As `listed`.
+        TableError: As in `listed`.
     """
     known = warehouse.prepared.listed if warehouse.prepared else None
     if known is not None and known.table.name == table.name:
@@ -166,13 +166,13 @@ def last_listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
 
 
 def partition_columns(table: HiveTable) -> tuple[PartitionColumn, ...]:
-    """Return a table's partition columns as its partitions are looked up by: integers, else strings."""
+    """Return a table's partition columns with the types for partition lookups: integers or strings."""
     types = {column.name.lower(): _INTEGERS.get(column.type["name"], STRING) for column in table.columns}
     return tuple(PartitionColumn(name, types[name.lower()]) for name in table.partition_columns)
 
 
 def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
-    """Put the type ``char`` back into columns that hold one at any depth, for DESCRIBE calls it a string."""
+    """Set the type ``char`` on columns that contain one at any depth; DESCRIBE shows it as a string."""
     chars = {
         field.name.lower()
         for field in warehouse.spark.table(table.name.sql).schema
@@ -186,10 +186,10 @@ def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
 
 
 def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
-    """Return a Hive table by what DESCRIBE … AS JSON says of it.
+    """Return a Hive table's metadata from the result of DESCRIBE … AS JSON.
 
     Raises:
-        TableError: Spark hides a property of ours.
+        TableError: Spark hides a property that Tableferry set.
     """
     properties = demand_shown(name, description.get("table_properties", {}))
     return HiveTable(
@@ -228,11 +228,11 @@ def _format(description: Mapping[str, Any]) -> Format:
         return next((form for form in _FORMATS if form == provider), "other")
     classes = (description.get(key, "").rpartition(".")[2] for key in ("serde_library", "input_format"))
     serde, input_format = classes
-    # Its files only name others, wherever these are: no listing would show that somebody wrote to one.
+    # Its files are lists of other files, so a listing shows no changes to the data.
     if input_format.startswith("Symlink"):
         return "other"
-    # Rows of another SerDe can come through any input format.
+    # Another SerDe can be used with any input format.
     known = _SERDES.get(serde) or _INPUTS.get(input_format, "other")
-    # Through another one, as Hudi's, Hive reads some of the files only, and Spark all of them.
+    # With other input formats, such as Hudi's, Hive reads only some of the files, but Spark reads all.
     own = _OWN_INPUTS.get(known)
     return known if own is None or input_format in own else "other"

@@ -1,6 +1,6 @@
-"""Lets a table's old name show the new table, where that is in another schema or catalog.
+"""Create and drop the view that has a table's old name, if the new table is in another schema or catalog.
 
-Readers go on by the old name, also with columns that come later; who writes by it is told that it's a view.
+Readers can use the old name and see columns that are added later. Writes to the old name fail.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from tableferry.spark.tables import TableName
 
 
 def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
-    """Make a view of all columns of a table; one that is there already is fine.
+    """Create a view of all columns of a table, unless it already exists.
 
-    An Iceberg table in the metastore's own catalog is named by the fleet's Iceberg catalog, which the
-    sessions of readers need too.
+    The view reads an Iceberg table in the metastore through the fleet's Iceberg catalog, so the readers'
+    sessions need that catalog too.
 
     Raises:
-        Refused: Something else has the name.
-        TableError: The view may not be made.
+        Refused: Another table or view has the name.
+        TableError: The user may not create the view.
     """
     if name in kinds(warehouse, (name,)):
         _demand_ours(warehouse, name, target)
         return
-    # SCHEMA EVOLUTION: the view has the columns that the table has when it is read.
+    # With SCHEMA EVOLUTION, the view returns the columns that the table has at the time of the query.
     statement = f"CREATE VIEW {name.sql} WITH SCHEMA EVOLUTION AS {_text(warehouse, target)}"
     with explaining("OLD_NAME_NOT_MADE_VIEW", view=name, target=target):
         warehouse.run(statement, of=(name,))
 
 
 def demand_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
-    """Make sure that a table's old name is the view of the new one, or nothing.
+    """Check that a table's old name is the view of the new table, or is free.
 
     Raises:
-        Refused: Something else has the name.
+        Refused: Another table or view has the name.
     """
     if name in kinds(warehouse, (name,)):
         _demand_ours(warehouse, name, target)
 
 
 def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
-    """Drop the view of a table, which may have lost its name by now; if there is none, that is fine.
+    """Drop the view of a table if it exists; the table may already have another name.
 
     Raises:
-        Refused: Something else has the name.
-        TableError: The view may not be dropped.
+        Refused: Another table or view has the name.
+        TableError: The user may not drop the view.
     """
     if name not in kinds(warehouse, (name,)):
         return
@@ -61,7 +61,7 @@ def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
 
 
 def _demand_ours(warehouse: Warehouse, name: TableName, target: TableName) -> None:
-    # An Iceberg table that isn't there any more can't be told from a Delta one.
+    # The format of a table that was dropped is unknown, so both texts are accepted.
     texts = {f"SELECT * FROM {table.sql}" for table in (target, warehouse.iceberg(target))}
     kind = kinds(warehouse, (name,))[name]
     if kind is not Kind.VIEW or describe(warehouse.spark, name).get("view_text") not in texts:

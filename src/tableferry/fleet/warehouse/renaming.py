@@ -1,4 +1,4 @@
-"""Renames tables, whose files stay where they are."""
+"""Rename tables without moving their files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 
 def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()) -> None:
-    """Rename a Hive, Iceberg or Delta table; done already is fine.
+    """Rename a Hive, Iceberg or Delta table, unless that was done already.
 
     Args:
         warehouse: The warehouse.
         name: The table.
         to: Its new name.
-        beside: Other tables of its migration: it's renamed only while these are what they are now, too.
+        beside: Other tables of its migration, which must not change before the rename.
 
     Raises:
         ClaimLost: Another worker has the job.
-        TableError: There is no such table, or it may not be renamed.
-        Refused: The other name is taken, or the rename would move the table's directory.
+        TableError: The table doesn't exist, or the user may not rename it.
+        Refused: The new name is taken, or the rename would move the table's directory.
     """
     names = tuple(dict.fromkeys((name, to, *beside)))
     existing = entries(warehouse, names)
@@ -46,7 +46,7 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
         with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
             warehouse.spark.sql(statement).collect()
             if entry.kind is Kind.ICEBERG:
-                # Its catalog may keep another table that had the new name in this session.
+                # The Iceberg catalog may have cached an earlier table with the new name.
                 warehouse.spark.sql(f"REFRESH TABLE {warehouse.iceberg(to).sql}").collect()
 
     with explaining("TABLE_NOT_RENAMED", table=name, name=to):
@@ -61,12 +61,12 @@ def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: Tabl
 
 
 def demand_files_stay(name: TableName, entry: Entry) -> None:
-    """Make sure that a table's files, which others read too, don't go where its name does, nor with it.
+    """Check that a rename doesn't move the table's files, which other tables read.
 
-    A Delta table's entry is of the metastore's own making if somebody has made it anew without a location.
+    A Delta table is managed by the metastore if it was recreated without a location.
 
     Raises:
-        Refused: They would.
+        Refused: The table is managed.
     """
     own = entry.kind is Kind.HIVE or (entry.kind is Kind.DELTA and name.parts[0] in METASTORES)
     if own and entry.managed:
@@ -74,10 +74,10 @@ def demand_files_stay(name: TableName, entry: Entry) -> None:
 
 
 def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:
-    """Return a table's new name as its catalog takes it.
+    """Return a table's new name in the form that its catalog accepts.
 
-    One that a session has by settings of its own takes a catalog's name for a part of the schema's, and Unity
-    Catalog takes a name without a catalog for one of the session's current catalog.
+    Catalogs that the session configures read the catalog's name as a part of the schema. Unity Catalog
+    resolves a name without a catalog in the current catalog.
     """
     catalog, *rest = name.parts
     configured = warehouse.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None

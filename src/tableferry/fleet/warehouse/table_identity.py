@@ -30,7 +30,7 @@ def read_identities(
     Raises:
         TableError: The user may not list the schema or read a table.
     """
-    existing = entries(warehouse, names, anew=refresh)
+    existing = entries(warehouse, names, refresh=refresh)
     return {name: (entry, _id(warehouse, name, entry)) for name, entry in existing.items()}
 
 

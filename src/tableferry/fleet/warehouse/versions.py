@@ -1,4 +1,4 @@
-"""Reads the current version of a target."""
+"""Read the current version of a target."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
 
 
 def of_properties(properties: Mapping[str, str]) -> str:
-    """Return an Iceberg table's snapshot id from what SHOW TBLPROPERTIES says of it."""
+    """Return an Iceberg table's snapshot id from the result of SHOW TBLPROPERTIES."""
     return properties.get("current-snapshot-id", "none").replace("none", NO_SNAPSHOT)
 
 
 def described(details: Mapping[str, str]) -> str | None:
-    """Return an Iceberg table's snapshot id from what DESCRIBE says of it; None if that can't be told."""
-    # A property of somebody's may have the same text in it.
+    """Return an Iceberg table's snapshot id from the result of DESCRIBE; None if it's ambiguous."""
+    # A user's property may contain the same text.
     found = _SNAPSHOT.findall(details.get("Table Properties", ""))
     return found[0].replace("none", NO_SNAPSHOT) if len(found) == 1 else None
