@@ -27,7 +27,7 @@ from tableferry.fleet.queue.selections import named, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing
-from tableferry.fleet.warehouse.context import Warehouse, show_properties
+from tableferry.fleet.warehouse.context import Warehouse, disable_redaction
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -145,7 +145,7 @@ def fleet(spark: SparkSession, schema: str, folder: Path) -> Fleet:
     """Return an empty fleet on a schema."""
     store = open_store(f"sqlite:///{folder / 'fleet.db'}")
     store.create()
-    show_properties(spark)
+    disable_redaction(spark)
     return Fleet(spark, schema, store, Warehouse(spark, MetastoreAccess(spark)))
 
 

@@ -107,7 +107,7 @@ def make(warehouse: Warehouse, name: str, folder: Path, partitioned: str = "") -
 
 def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableName]:
     """Create two Iceberg tables, and fill one by ``add_files`` and the other by our commit."""
-    table = hive.demand(warehouse, source)
+    table = hive.require_hive_table(warehouse, source)
     partitions = hive.partitions(warehouse, table)
     files = listing(warehouse, table, partitions).read
     theirs, ours = (TableName((*source.parts[:-1], f"{source.table}_{way}")) for way in ("theirs", "ours"))
@@ -339,7 +339,7 @@ def test_unsupported_tables_are_left_to_add_files(
     )
     if partitioned:
         warehouse.spark.sql(f"MSCK REPAIR TABLE {source.sql}")
-    table = hive.demand(warehouse, source)
+    table = hive.require_hive_table(warehouse, source)
     partitions = hive.partitions(warehouse, table)
     target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
     warehouse.spark.sql(iceberg.create_statement(table, warehouse.iceberg(target)))

@@ -53,7 +53,7 @@ def listed(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableFiles]:
         f"STORED AS parquet LOCATION '{tmp_path}'"
     )
     spark.sql(f"MSCK REPAIR TABLE {SOURCE.sql}")
-    found = hive.listed(warehouse, hive.demand(warehouse, SOURCE))
+    found = hive.list_table_files(warehouse, hive.require_hive_table(warehouse, SOURCE))
     for target in (OURS, THEIRS):
         spark.sql(iceberg.create_statement(found.table, target).replace("_iceberg'", f"_{target.table}'"))
     yield found

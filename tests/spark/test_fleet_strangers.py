@@ -183,7 +183,7 @@ def test_commit_of_a_suspended_worker_replaces_no_newer_rows(
         warehouse = replace(ours.warehouse, prepared=PreparedCopy())
         writer.write_before_block(warehouse, source, name, ICEBERG)
 
-    table = hive.demand(ours.warehouse, source)
+    table = hive.require_hive_table(ours.warehouse, source)
     if not first:
         ahead()
     before = rewritten_copy.open_copy(ours.warehouse, table, name, ICEBERG)
@@ -221,7 +221,7 @@ def test_partition_of_a_wrong_type_pauses_only_its_table(ours: Fleet, tmp_path: 
     ours.add("odd", "t", rewrite=stored == "TEXTFILE")
     jobs = [ours.job("odd"), ours.job("t")]
     odd, sound = precheck(ours.store, ours.warehouse, jobs)
-    assert precheck(ours.store, ours.warehouse, jobs, at_once=2) == [odd, sound]
+    assert precheck(ours.store, ours.warehouse, jobs, concurrency=2) == [odd, sound]
     assert sound.findings == ()
     [finding] = odd.findings
     [refused] = errors(ours.preprocess())

@@ -210,7 +210,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     make_anew(ours, form, names.copy.table, tmp_path / "t")
     named = ours.warehouse.named(names.copy, form)
     ours.spark.sql(f"ALTER TABLE {named.sql} SET TBLPROPERTIES ('{SOURCE}' = '{names.main.key}')")
-    current, identity = versions.current, overlay.log_identity
+    current, identity = versions.current_version, overlay.log_identity
     left = 0
 
     def write(after: int) -> None:

@@ -69,9 +69,9 @@ def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) 
     for each in (warehouse, Warehouse(spark, NoAccess())):
         name = TableName(("spark_catalog", schema, "t"))
         theirs.sql(f"CREATE OR REPLACE TABLE {each.iceberg(name).sql} (id INT) USING iceberg")
-        assert versions.current(each, name, TargetFormat.ICEBERG) == versions.NO_SNAPSHOT
+        assert versions.current_version(each, name, TargetFormat.ICEBERG) == versions.NO_SNAPSHOT
         theirs.sql(f"INSERT INTO {each.iceberg(name).sql} VALUES (1)")
-        assert versions.current(each, name, TargetFormat.ICEBERG) != versions.NO_SNAPSHOT
+        assert versions.current_version(each, name, TargetFormat.ICEBERG) != versions.NO_SNAPSHOT
 
 
 @soak.slow
@@ -80,12 +80,12 @@ def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse
     ice = warehouse.iceberg(target)
     expected, files = rows(warehouse, source), contents(warehouse, source)
 
-    spark.sql(iceberg.create_statement(hive.demand(warehouse, source), ice))
+    spark.sql(iceberg.create_statement(hive.require_hive_table(warehouse, source), ice))
     iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == expected
-    made = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    made = versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     iceberg.create_copy(warehouse, source, target)
-    assert versions.current(warehouse, target, TargetFormat.ICEBERG) == made
+    assert versions.current_version(warehouse, target, TargetFormat.ICEBERG) == made
 
     add = f"CALL ice.system.add_files(table => '{ice}', source_table => '{source}'"
     spark.sql(f"{add}, check_duplicate_files => false)")
@@ -368,7 +368,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
 def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) -> None:
     target = beside(source, "_iceberg")
     iceberg.create_copy(warehouse, source, target)
-    first = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    first = versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     warehouse.spark.sql(f"UPDATE {warehouse.iceberg(target).sql} SET name = 'z' WHERE id = 1")
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("3 rows, but not the same ones")):
         comparison.require_same_rows(warehouse, source, target)
@@ -403,14 +403,14 @@ def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: Table
     spark.sql(f"CREATE VIEW {schema}.broken AS SELECT name FROM {schema}.t")
     spark.sql(f"CREATE VIEW {schema}.above AS SELECT * FROM {schema}.broken")
     spark.sql(f"CREATE VIEW {schema}.unrelated AS SELECT 't' AS t")
-    names = [view.table for view in views.above(warehouse, source)]
+    names = [view.table for view in views.list_views_over(warehouse, source)]
     assert names == ["above", "broken", "sound"]
     iceberg.create_copy(warehouse, source, copy)
     renaming.rename(warehouse, source, hidden)
     renaming.rename(warehouse, copy, source)
-    assert views.check(warehouse, source) == ()
+    assert views.list_unreadable_views(warehouse, source) == ()
     spark.sql(f"ALTER TABLE {warehouse.iceberg(source).sql} DROP COLUMN name")
-    sentences = views.check(warehouse, source)
+    sentences = views.list_unreadable_views(warehouse, source)
     assert [sentence.partition(":")[0] for sentence in sentences] == [
         f"spark_catalog.{schema}.above",
         f"spark_catalog.{schema}.broken",

@@ -153,7 +153,7 @@ def work(store: Store, tables: Tables, clock: FixedClock, monkeypatch: pytest.Mo
     """Let a worker claim the job, and run it as far as it goes."""
     monkeypatch.setattr(job_run, "perform", tables.perform)
     monkeypatch.setattr(existing, "job_tables", lambda *_: dict(tables.kinds))
-    monkeypatch.setattr(versions, "current", tables.current)
+    monkeypatch.setattr(versions, "current_version", tables.current)
     nothing: Any = None
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     [job] = store.claim(everything(), f"at {clock()}", now=clock(), lease=LEASE, limit=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableferry.fleet.warehouse.existing import is_checked
+from tableferry.fleet.warehouse.existing import is_same_origin
 
 BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
 
@@ -23,10 +23,10 @@ BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
     ],
 )
 def test_a_table_is_known_by_its_directory_and_its_creation(location: str, created: str, same: bool) -> None:
-    assert is_checked(BEFORE, {"location": location, "created": created}) is same
+    assert is_same_origin(BEFORE, {"location": location, "created": created}) is same
 
 
 def test_a_time_in_another_spelling_is_compared_as_text() -> None:
     epoch = {"location": "file:/lake/t", "created": "1795904116000"}
-    assert is_checked(epoch, dict(epoch))
-    assert not is_checked(epoch, {**epoch, "created": "1795904117000"})
+    assert is_same_origin(epoch, dict(epoch))
+    assert not is_same_origin(epoch, {**epoch, "created": "1795904117000"})

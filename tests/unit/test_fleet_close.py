@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.fleet.closure import leftovers, removal
-from tableferry.fleet.closure.leftovers import Left, Leftovers
-from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
+from tableferry.fleet.closure.leftovers import Leftovers, LeftoverStatus
+from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
@@ -146,19 +146,19 @@ def test_only_what_is_completed_and_rests_can_be_marked(
     columns: dict[str, Any], condition: str, parameters: dict[str, Any]
 ) -> None:
     with conditions.raises(condition, table="spark_catalog.sales.orders", **parameters):
-        marked(job(**columns), NOW)
+        mark_for_closing(job(**columns), NOW)
 
 
 def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
     completed = job(**COMPLETED)
-    assert unmarked(marked(completed, NOW)) == completed
-    begun = marked(completed, NOW).with_record(closing=NOTE)
+    assert remove_mark(mark_for_closing(completed, NOW)) == completed
+    begun = mark_for_closing(completed, NOW).with_record(closing=NOTE)
     undo = "tableferry fleet close --undo spark_catalog.sales.orders"
     with conditions.raises("JOB_BEING_CLOSED", command=undo):
-        unmarked(begun)
-    assert unmarked(begun, hive_exists=True) == completed
+        remove_mark(begun)
+    assert remove_mark(begun, hive_exists=True) == completed
     with conditions.raises("JOB_CLOSED_FINALLY", date="2026-01-02", archived=ARCHIVED):
-        unmarked(completed.with_record(**CLOSED_THEN), hive_exists=True)
+        remove_mark(completed.with_record(**CLOSED_THEN), hive_exists=True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
 def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
     note: dict[str, Any], condition: str
 ) -> None:
-    completed = marked(job(**COMPLETED), NOW)
+    completed = mark_for_closing(job(**COMPLETED), NOW)
     reverting = _reverting(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
     for begun in (
@@ -275,8 +275,8 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
     found = replace(BEGUN, outside=("file:/w/other",))
     archived_is(there, properties, monkeypatch)
     monkeypatch.setattr(performer, "track_jobs", lambda *_: nullcontext())
-    monkeypatch.setattr(leftovers, "find", lambda *_: found)
-    monkeypatch.setattr(leftovers, "require_unneeded", lambda *_: None)
+    monkeypatch.setattr(leftovers, "find_leftovers", lambda *_: found)
+    monkeypatch.setattr(leftovers, "require_no_dependents", lambda *_: None)
     nothing: Any = None
     begun = job(**COMPLETED, record={"closing": BEGUN.note()})
     step = NoteLeftovers(Names.of(begun).target, ARCHIVED, TargetFormat.ICEBERG)
@@ -352,7 +352,9 @@ def test_only_folders_of_this_migration_that_no_version_reads_are_removed(
     found = Leftovers("file:/w/orders", tuple(f"{sync}/{name}" for name in written), record=RECORD)
     target = Names.of(job()).target
     monkeypatch.setattr(removal, "entries", lambda *_: {target: ENTRY._replace(location="file:/w/lake")})
-    monkeypatch.setattr(removal, "named_anywhere", lambda *_: ["/w/orders_sync/33333333/n1-0f0f0f0f/p"])
+    monkeypatch.setattr(
+        removal, "list_referenced_files", lambda *_: ["/w/orders_sync/33333333/n1-0f0f0f0f/p"]
+    )
     monkeypatch.setattr(removal, "list_files", lambda *_: [])
     monkeypatch.setattr(removal, "storage_of", lambda *_: storage)
     nothing: Any = None
@@ -380,7 +382,7 @@ def test_own_files_of_rewritten_hive_table_are_listed_and_not_removed(
     own_entry = {target: ENTRY._replace(location="file:/w/lake")}
     monkeypatch.setattr(leftovers, "entries", lambda *_: own_entry)
     monkeypatch.setattr(removal, "entries", lambda *_: own_entry)
-    monkeypatch.setattr(removal, "named_anywhere", lambda *_: [])
+    monkeypatch.setattr(removal, "list_referenced_files", lambda *_: [])
     monkeypatch.setattr(removal, "list_files", lambda *_: [own, shadows])
     monkeypatch.setattr(removal, "storage_of", lambda *_: Folders({}))
     monkeypatch.setattr(removal, "_remove_each", remove)
@@ -431,12 +433,12 @@ def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch:
     call("sales.orders")
     queue.change("lines", NOW, record=CLOSED_THEN)
 
-    def look(warehouse: Any, target: Any, archived: Any, form: Any) -> Left:
-        hinders = "a view reads it" if target.table == "orders" else ""
-        return Left(archived, "file:/w/t", ("file:/w/t_sync",), False, hinders)
+    def look(warehouse: Any, target: Any, archived: Any, form: Any) -> LeftoverStatus:
+        blocker = "a view reads it" if target.table == "orders" else ""
+        return LeftoverStatus(archived, "file:/w/t", ("file:/w/t_sync",), False, blocker)
 
     nothing: Any = None
-    monkeypatch.setattr(leftovers, "look", look)
+    monkeypatch.setattr(leftovers, "read_status", look)
     monkeypatch.setattr(
         "tableferry.cli.fleet_options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
     )

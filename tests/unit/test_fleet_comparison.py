@@ -18,7 +18,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import MADE_OF, HiveColumn, HiveTable
+from tableferry.fleet.warehouse.hive_table import SOURCE_FILES, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,
     DeltaDraft,
@@ -105,14 +105,14 @@ def test_recreated_or_changed_copy_is_compared_as_a_whole(
     files = tuple(file for file, _ in members("day=a"))
     partitions = (CatalogPartition("day=a", "file:/w/t/day=a"),)
     listed = TableFiles(TABLE, partitions, Listing(files, (), ()), 10**15)
-    known: dict[str, str] = {"current-snapshot-id": "8", MADE_OF: listed.digest}
+    known: dict[str, str] = {"current-snapshot-id": "8", SOURCE_FILES: listed.digest}
     statements: list[str] = []
     monkeypatch.setattr(iceberg, "_read_copy_properties", lambda *_: known)
     monkeypatch.setattr(iceberg, "_list_data_files", lambda *_: registered)
     monkeypatch.setattr(iceberg, "_map_file_names", lambda *_: "[]")
     monkeypatch.setattr(iceberg, "change_if_unchanged", lambda *_: statements.append("drop"))
     monkeypatch.setattr(iceberg_commit, "append", lambda *_: Appended([], None, "9", "[]"))
-    monkeypatch.setattr(versions, "current", lambda *_: "8")
+    monkeypatch.setattr(versions, "current_version", lambda *_: "8")
     # A file that is gone was compared too, so that none is left to be compared.
     prepared = PreparedCopy(made=UPDATED, compared=ComparedFiles("as it was read", ALL))
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
@@ -164,7 +164,7 @@ def test_altered_table_is_compared_as_a_whole(
         reading = json.dumps([table.reading, "as Delta"])
         draft: Any = SimpleNamespace(files=files)
         prepared.drafted = DeltaDraft(draft, reading, table.location, members("day=a"))
-        monkeypatch.setattr(comparison, "is_over", lambda *_: True)
+        monkeypatch.setattr(comparison, "is_in_hive_directory", lambda *_: True)
         monkeypatch.setattr(delta, "is_log_unchanged", lambda *_: True)
     prepared.compared = ComparedFiles(reading, members("day=a"))
     monkeypatch.setattr(comparison, "require_same_rows", lambda *_: 5)

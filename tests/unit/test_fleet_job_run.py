@@ -376,7 +376,7 @@ def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.M
     monkeypatch.setattr(performer, "shadow", shadow)
     monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(existing, "job_tables", lambda *_: {})
-    monkeypatch.setattr(versions, "current", lambda *_: next(versions_now))
+    monkeypatch.setattr(versions, "current_version", lambda *_: next(versions_now))
     nothing: Any = None
     names, ready = Names.of(job()), job(state=State.ICEBERG_READY, shadow_watermark="7")
     step = ShadowWritten(names.copy, names.main, TargetFormat.ICEBERG)

@@ -22,7 +22,7 @@ from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.progress_properties import FOLDER as FOLDER_KEY
-from tableferry.fleet.warehouse.progress_properties import RUNS, TARGET, Marks
+from tableferry.fleet.warehouse.progress_properties import RUNS, TARGET, ShadowProgress
 from tableferry.spark.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
@@ -219,7 +219,7 @@ def test_files_of_runs_that_did_not_end_are_rows_twice_where_no_run_comes(
     nothing: Any = None
     record = Record(nothing, FOLDER, ROOT)
     recorded = RecordedFiles(frozenset(known), frozenset())
-    monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
+    monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: table)
     monkeypatch.setattr(
         suspended_runs, "listing", lambda warehouse, table, partitions: Listing(READS, (), ())
     )
@@ -251,7 +251,7 @@ def test_what_a_suspended_run_added_to_a_directory_of_another_name_is_rewritten(
         file(f"{directory}/{name}")
         for directory in ("file:/elsewhere/k=9", "k=1", f"{FOLDER}/n7-aaaaaaaa/k=2", "k=2")
     ]
-    in_use = settlement._in_use(copy, record, Marks(None, "", FOLDER), unfinished)
+    in_use = settlement._in_use(copy, record, ShadowProgress(None, "", FOLDER), unfinished)
     assert in_use == ({one, two, three} if odd else {one, two})
 
 
@@ -282,7 +282,7 @@ def test_a_table_that_is_always_being_written_to_is_waited_for_no_longer_than_ne
 
     def settle() -> settlement.Settled:
         name = TableName(("c", "s", "t"))
-        marks = Marks(None, "", FOLDER)
+        marks = ShadowProgress(None, "", FOLDER)
         return settlement.settle(copy, target, name, TargetFormat.DELTA, marks, decide=True)
 
     if committed:
@@ -315,7 +315,7 @@ def test_no_file_is_taken_under_names_that_the_new_table_has_no_more(
     target: Any = SimpleNamespace(
         shared=None, type_substitutes={}, columns=lambda: columns, is_renamed=renamed
     )
-    marks = Marks(None, "", FOLDER)
+    marks = ShadowProgress(None, "", FOLDER)
     if renamed:
         with conditions.raises("LATE_FILES_NOT_TAKEABLE", table=NAME):
             settlement.settle(copy, target, NAME, TargetFormat.ICEBERG, marks)

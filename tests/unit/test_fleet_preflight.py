@@ -46,7 +46,7 @@ from tableferry.fleet.warehouse import existing, hive, metastore, shared_directo
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
-from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, TableDirectories
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import CatalogTable, TableName
@@ -98,7 +98,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
     [
         (replace(FACTS, table=replace(TABLE, managed=True)), None, None),
         (
-            replace(FACTS, table=replace(TABLE, managed=True), movable=False),
+            replace(FACTS, table=replace(TABLE, managed=True), can_make_external=False),
             PauseReason.MANAGED_TABLE,
             PauseReason.MANAGED_TABLE,
         ),
@@ -108,7 +108,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
             PauseReason.REMOVES_FILES,
         ),
         (
-            replace(FACTS, neighbours=((OTHER, f"{ROOT}/day=1"),)),
+            replace(FACTS, overlapping=((OTHER, f"{ROOT}/day=1"),)),
             PauseReason.SHARED_DIRECTORY,
             PauseReason.SHARED_DIRECTORY,
         ),
@@ -211,15 +211,15 @@ def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(shared_directories, "list_tables", list_tables)
     clock = iter((0.0, 600.0, 600.0, 601.0, 601.0))
-    neighbourhood = Neighbourhood(lambda: next(clock))
-    assert neighbourhood.around(session, NAME, ROOT) == ()
+    directories = TableDirectories(lambda: next(clock))
+    assert directories.overlapping(session, NAME, ROOT) == ()
     tables["copies"] = CatalogTable(OTHER, "hive", "external", ROOT, None)
-    assert neighbourhood.unlisted(session, NAME) == (TableName(("spark_catalog", "secret")),)
-    assert neighbourhood.around(session, NAME, ROOT) == ()
-    assert neighbourhood.around(session, NAME, ROOT) == ((OTHER, ROOT),)
+    assert directories.unlisted(session, NAME) == (TableName(("spark_catalog", "secret")),)
+    assert directories.overlapping(session, NAME, ROOT) == ()
+    assert directories.overlapping(session, NAME, ROOT) == ((OTHER, ROOT),)
     assert listed == ["sales", "secret"] * 2
-    own = Neighbourhood()
-    assert own.around(session, NAME, ROOT, apart=(OTHER,)) == ()
+    own = TableDirectories()
+    assert own.overlapping(session, NAME, ROOT, apart=(OTHER,)) == ()
 
 
 def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,8 +233,8 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
         return {key: CatalogTable(name, "hive", "external", ROOT, None) for key, name in tables.items()}
 
     monkeypatch.setattr(shared_directories, "list_tables", list_tables)
-    monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
-    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: table)
+    monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     found_kinds = {NAME: Kind.HIVE, own: Kind.DELTA}
     monkeypatch.setattr(existing, "job_tables", lambda *_: found_kinds)
     session: Any = Session(["sales"])
@@ -275,8 +275,8 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
     tries = scratch_name(NAME)
     tables[tries.table] = CatalogTable(tries, "hive", "external", f"{ROOT}_sync/try-1", None)
     monkeypatch.setattr(shared_directories, "list_tables", lambda *_: tables)
-    monkeypatch.setattr(hive, "demand", lambda warehouse, name: TABLE)
-    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: TABLE)
+    monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     monkeypatch.setattr(existing, "job_tables", lambda *_: {NAME: Kind.HIVE})
     session: Any = Session(["sales"])
     assert first_finding(Warehouse(session, session), ready) is None
@@ -300,12 +300,12 @@ def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: 
     monkeypatch.setattr(hive, "partitions", lambda *_: partitions)
     monkeypatch.setattr(preflight_module, "listing", lambda *_: Listing((FILE,), (), ()))
     monkeypatch.setattr(preflight_module, "_later_refusals", lambda *_: iter(()))
-    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     session: Any = Session(["sales"])
 
     def found() -> tuple[PauseFinding, ...]:
         ready = job(target_format=ICEBERG)
-        return preflight_module.preflight(Warehouse(session, session), ready, Neighbourhood()).findings
+        return preflight_module.preflight(Warehouse(session, session), ready, TableDirectories()).findings
 
     [finding] = found()
     assert finding.reason is PauseReason.SHARED_DIRECTORY
@@ -468,7 +468,7 @@ def test_whatever_reason_is_found_has_a_remedy(reason: PauseReason) -> None:
 def test_a_table_that_cannot_be_looked_at_leaves_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
 ) -> None:
-    def look(warehouse: Warehouse, table: NewJob, neighbourhood: Neighbourhood) -> Preflight:
+    def look(warehouse: Warehouse, table: NewJob, directories: TableDirectories) -> Preflight:
         if table.name == OTHER:
             raise error
         return replace(FINE, table=table.name)
@@ -500,7 +500,7 @@ def test_a_forecast_goes_by_the_tables_that_were_moved_last(
         fleet.migrated(table, fleets.days_ago(days))
     fleet.finished("archived", fleets.days_ago(1))
     assert store.archive(schema.jobs.c.tbl_name == "archived", fleets.NOW) == 1
-    assert [job.tbl_name for job in preflight_run._moved_last(store)] == ["archived", "latest"]
+    assert [job.tbl_name for job in preflight_run._latest_migrations(store)] == ["archived", "latest"]
 
 
 def test_tables_are_counted_by_format() -> None:
@@ -559,6 +559,6 @@ def test_tables_around_a_directory(places: list[str], location: str) -> None:
         if below(root, location) is not None or below(location, root) is not None
     ]
     index = DirectoryIndex(tables)
-    assert sorted(index.around(NAME, location), key=str) == sorted(around, key=str)
+    assert sorted(index.overlapping(NAME, location), key=str) == sorted(around, key=str)
     for name, root in tables:
-        assert name not in [neighbour for neighbour, _ in index.around(name, root)]
+        assert name not in [neighbour for neighbour, _ in index.overlapping(name, root)]

@@ -273,7 +273,7 @@ def test_copy_without_its_first_commits_is_refused(
     frame.select = lambda *_: frame
     spark: Any = SimpleNamespace(sql=lambda _: frame)
     nothing: Any = None
-    monkeypatch.setattr(versions, "current", lambda *_: "9")
+    monkeypatch.setattr(versions, "current_version", lambda *_: "9")
     rows[:] = every
     assert rewritten_copy.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
     rows[:] = every[1:] if form is ICEBERG else every[:1]
@@ -294,7 +294,7 @@ def test_files_of_a_table_that_was_not_dropped_stay_in_any_catalog(
         all_names=lambda _: ("data", "metadata"), remove=removed.append, remove_empty=removed.append
     )
     monkeypatch.setattr(shared_directories, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
-    monkeypatch.setattr(hive, "layout", lambda *_: TABLE)
+    monkeypatch.setattr(hive, "read_layout", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: ())
     monkeypatch.setattr(rewritten_copy, "storage_of", lambda *_: storage)
     nothing: Any = None

@@ -20,12 +20,12 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
+from tableferry.fleet.warehouse.existing import Entry, JobTableCache, entries, entry_of, kinds
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
+from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, snapshot_in_description
 from tableferry.spark.tables import TableName
 
 MAIN, HIVE, COPY = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_hive", "t_iceberg"))
@@ -80,7 +80,7 @@ class Catalog:
 def warehouse(catalog: Catalog) -> Warehouse:
     nothing: Any = None
     spark: Any = catalog
-    return Warehouse(spark, nothing, seen=Seen(NAMES))
+    return Warehouse(spark, nothing, table_cache=JobTableCache(NAMES))
 
 
 def test_a_hive_table_s_entry_is_the_same_after_a_rename() -> None:
@@ -207,13 +207,13 @@ def test_another_name_is_looked_up_by_itself() -> None:
 def test_a_table_that_is_renamed_is_known_by_its_new_name_if_that_succeeds() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
-    assert ours.seen is not None
+    assert ours.table_cache is not None
     [entry] = entries(ours, NAMES).values()
-    with ours.seen.renaming(MAIN, HIVE):
+    with ours.table_cache.keep_renamed(MAIN, HIVE):
         pass
     assert entries(ours, NAMES) == {HIVE: entry}
     assert catalog.looks == 1
-    with pytest.raises(TableError), ours.seen.renaming(HIVE, MAIN):
+    with pytest.raises(TableError), ours.table_cache.keep_renamed(HIVE, MAIN):
         raise TableError("no")
     assert entries(ours, NAMES) == {MAIN: entry}
     assert catalog.looks == 2
@@ -238,7 +238,7 @@ PARTS = st.sampled_from(["a=b", "current-snapshot-id=7", ",current-snapshot-id=8
 @given(st.lists(PARTS, max_size=4), st.sampled_from(["12345", "none", None]))
 def test_a_snapshot_is_told_only_where_nothing_else_looks_like_it(parts: list[str], id: str | None) -> None:
     said = [*parts, *([f"current-snapshot-id={id}"] if id else [])]
-    found = described({"Table Properties": f"[{','.join(said)}]"})
+    found = snapshot_in_description({"Table Properties": f"[{','.join(said)}]"})
     spoofed = sum("current-snapshot-id" in part for part in parts)
     if id and not spoofed:
         assert found == (NO_SNAPSHOT if id == "none" else id)
@@ -247,7 +247,7 @@ def test_a_snapshot_is_told_only_where_nothing_else_looks_like_it(parts: list[st
 
 
 def test_without_properties_no_snapshot_is_told() -> None:
-    assert described({}) is None
+    assert snapshot_in_description({}) is None
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
@@ -266,9 +266,9 @@ def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
         return table
 
     listed = TableFiles(table, (), Listing(files, (), ()), 10**15)
-    monkeypatch.setattr(hive, "demand", demand)
-    monkeypatch.setattr(hive, "demand_eligible", demand)
-    monkeypatch.setattr(hive, "listed", lambda *_: listed)
+    monkeypatch.setattr(hive, "require_hive_table", demand)
+    monkeypatch.setattr(hive, "require_eligible_table", demand)
+    monkeypatch.setattr(hive, "list_table_files", lambda *_: listed)
     if rewritten:
         copy = RewrittenCopy(COPY, TargetFormat.DELTA, {}, 0, "0")
         work = writer._Rewrite(ours, listed, copy, {}, ({}, {}))

@@ -37,7 +37,7 @@ from tableferry.fleet.warehouse.progress_properties import (
     SWEEP,
     TARGET,
     WATERMARK,
-    Marks,
+    ShadowProgress,
 )
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import NULL
@@ -90,31 +90,37 @@ PROPERTIES = {TARGET: "id", WATERMARK: "7", PENDING: "8", FOLDER: "/w/t_sync/id"
 
 class TestMarks:
     def test_what_was_set_wins(self) -> None:
-        marks = Marks.read(PROPERTIES, "/w/t", "id", "3")
-        assert marks == Marks("7", "8", "/w/t_sync/id")
-        assert marks.half_copied == "8"
+        marks = ShadowProgress.read(PROPERTIES, "/w/t", "id", "3")
+        assert marks == ShadowProgress("7", "8", "/w/t_sync/id")
+        assert marks.interrupted_version == "8"
 
     def test_before_the_first_run_the_given_one_holds(self) -> None:
-        assert Marks.read({}, "/w/t", "id", "3").watermark == "3"
-        assert Marks.read({}, "/w/t/", "0123456789", None) == Marks(None, "", "/w/t_sync/01234567")
+        assert ShadowProgress.read({}, "/w/t", "id", "3").watermark == "3"
+        assert ShadowProgress.read({}, "/w/t/", "0123456789", None) == ShadowProgress(
+            None, "", "/w/t_sync/01234567"
+        )
 
     def test_one_that_a_run_noted_as_unknown_stays_so(self) -> None:
         """The given one may be of a table that was there before: a Delta version doesn't tell."""
         unknown = PROPERTIES | {WATERMARK: ""}
-        assert Marks.read(unknown, "/w/t", "id", "3").watermark is None
+        assert ShadowProgress.read(unknown, "/w/t", "id", "3").watermark is None
         # Spark shows no empty properties.
         shown = {key: value for key, value in unknown.items() if value}
-        assert Marks.read(shown, "/w/t", "id", "3").watermark is None
+        assert ShadowProgress.read(shown, "/w/t", "id", "3").watermark is None
 
     def test_another_targets_marks_count_for_nothing(self) -> None:
-        assert Marks.read(PROPERTIES, "/w/t", "other", "3") == Marks("3", "", "/w/t_sync/other")
+        assert ShadowProgress.read(PROPERTIES, "/w/t", "other", "3") == ShadowProgress(
+            "3", "", "/w/t_sync/other"
+        )
 
     def test_runs_have_ended_whichever_target_they_copied(self) -> None:
         properties = PROPERTIES | {f"{RUNS}_000": "aaaaaaaa,bbbbbbbb"}
-        assert Marks.read(properties, "/w/t", "other", None).runs == ("aaaaaaaa", "bbbbbbbb")
+        assert ShadowProgress.read(properties, "/w/t", "other", None).runs == ("aaaaaaaa", "bbbbbbbb")
 
     def test_sweeping_is_no_copying(self) -> None:
-        assert Marks.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).half_copied == ""
+        assert (
+            ShadowProgress.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).interrupted_version == ""
+        )
 
 
 class TestColumns:
@@ -397,7 +403,7 @@ class TestExpiredSnapshots:
         return IcebergTarget(spark, TableName(("ice", "s", "t")), found)
 
     def test_columns_that_may_have_been_others_are_compared(self) -> None:
-        marks = Marks("2", "", "/w/t_sync/u")
+        marks = ShadowProgress("2", "", "/w/t_sync/u")
         changes = self.target(schemas=SWAPPED).changes(marks, {"a": "int", "b": "int"}, [])
         assert changes.compare_all == "columns were renamed, dropped or retyped"
         fields = [{"id": 1, "name": "id", "type": "int"}, {"id": 2, "name": "x", "type": "int"}]
@@ -412,7 +418,7 @@ class TestExpiredSnapshots:
         """The snapshot changed nothing, and so nothing is to be copied."""
         snapshot = {"snapshot-id": 3, "parent-snapshot-id": 2, "schema-id": 1}
         unchanged = snapshot | {"summary": {"operation": "replace"}}
-        marks = Marks("2", "", "/w/t_sync/u")
+        marks = ShadowProgress("2", "", "/w/t_sync/u")
         assert self.target(snapshots=[unchanged]).changes(marks, {"id": "int"}, []) == Changes()
 
     def test_files_that_only_the_gone_snapshot_reads_say_nothing_of_their_partitions(self) -> None:

@@ -172,11 +172,11 @@ def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
     run.perform(BlockWrites(names.main))
     logged_in.rename_table(str(names.main), str(names.hive))
 
-    def make_view(_: Warehouse, name: TableName, target: TableName) -> None:
+    def create_view(_: Warehouse, name: TableName, target: TableName) -> None:
         logged_in.put_table(str(name), "someone@example.com")
         logged_in.tables[str(name)]["table_type"] = "VIEW"
 
-    monkeypatch.setattr(old_name, "make_view", make_view)
+    monkeypatch.setattr(old_name, "create_view", create_view)
     run.perform(MakeView(names.main, names.target))
     assert logged_in.granted(str(names.main)) == READERS
     assert logged_in.tables[str(names.main)]["owner"] == "boss@corp.com"

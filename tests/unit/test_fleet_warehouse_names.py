@@ -13,7 +13,7 @@ from tableferry.fleet.warehouse import renaming
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.existing import Entry, kind_of
-from tableferry.fleet.warehouse.views import Views, above, mentioned
+from tableferry.fleet.warehouse.views import Views, list_referenced_tables, list_views_over
 from tableferry.spark.tables import TableName
 
 VIEW = TableName(("spark_catalog", "db", "v"))
@@ -40,24 +40,24 @@ VIEW = TableName(("spark_catalog", "db", "v"))
 )
 def test_what_a_view_mentions(text: str, keys: set[str]) -> None:
     view = {"view_text": text, "view_catalog_and_namespace": "spark_catalog.other"}
-    assert mentioned(view, VIEW) >= keys
+    assert list_referenced_tables(view, VIEW) >= keys
     if "ISN'T" not in text:
-        assert mentioned(view, VIEW) == keys
+        assert list_referenced_tables(view, VIEW) == keys
 
 
 def test_a_metastore_s_tables_are_known_by_both_names_of_its_catalog() -> None:
     schema = TableName(("spark_catalog", "db"))
     view = {"view_text": "SELECT * FROM hive_metastore.db.t"}
     nothing: Any = None
-    views = Views(lambda: 0.0, {schema: (0.0, {VIEW: mentioned(view, VIEW)})})
+    views = Views(lambda: 0.0, {schema: (0.0, {VIEW: list_referenced_tables(view, VIEW)})})
     warehouse = Warehouse(nothing, MetastoreAccess(nothing), views=views)
-    assert above(warehouse, TableName(("spark_catalog", "db", "t"))) == (VIEW,)
-    assert above(warehouse, VIEW) == ()
+    assert list_views_over(warehouse, TableName(("spark_catalog", "db", "t"))) == (VIEW,)
+    assert list_views_over(warehouse, VIEW) == ()
 
 
 def test_a_view_that_doesn_t_say_where_it_was_made_is_of_its_own_schema() -> None:
-    assert mentioned({"view_text": "SELECT 1 FROM t"}, VIEW) == {"db.t"}
-    assert mentioned({"view_text": "SELECT 1 FROM t"}, TableName(("c", "s", "v"))) == {"c.s.t"}
+    assert list_referenced_tables({"view_text": "SELECT 1 FROM t"}, VIEW) == {"db.t"}
+    assert list_referenced_tables({"view_text": "SELECT 1 FROM t"}, TableName(("c", "s", "v"))) == {"c.s.t"}
 
 
 def test_properties_that_somebody_set_are_carried() -> None:
@@ -99,6 +99,6 @@ def test_a_table_whose_files_move_with_its_name_is_not_renamed(
 
 def test_in_other_catalogs_files_stay_wherever_they_are() -> None:
     entry = Entry(Kind.DELTA, True, "s3://lake/t", "now", "", "", "", "")
-    renaming.demand_files_stay(TableName(("main", "db", "t")), entry)
+    renaming.require_fixed_location(TableName(("main", "db", "t")), entry)
     iceberg = entry._replace(kind=Kind.ICEBERG)
-    renaming.demand_files_stay(TableName(("spark_catalog", "db", "t")), iceberg)
+    renaming.require_fixed_location(TableName(("spark_catalog", "db", "t")), iceberg)

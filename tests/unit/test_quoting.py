@@ -114,10 +114,12 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "kinds": in_warehouse(lambda warehouse: existing.kinds(warehouse, (ODD, OTHER))),
     "properties": lambda spark: asking.properties(spark, ODD),
     "rename": in_warehouse(lambda warehouse: renaming.rename(warehouse, ODD, OTHER)),
-    "snapshot": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.ICEBERG)),
-    "version": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.DELTA)),
+    "snapshot": in_warehouse(
+        lambda warehouse: versions.current_version(warehouse, ODD, TargetFormat.ICEBERG)
+    ),
+    "version": in_warehouse(lambda warehouse: versions.current_version(warehouse, ODD, TargetFormat.DELTA)),
     "add files": in_warehouse(lambda warehouse: iceberg._add_files(warehouse, ODD, OTHER)),
-    "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
+    "views": in_warehouse(lambda warehouse: views.list_views_over(warehouse, ODD)),
     "tags": lambda spark: spark.sql(tags.query(ODD)),
     "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
     "location": in_warehouse(lambda warehouse: copy_removal.read_location(warehouse, ODD)),

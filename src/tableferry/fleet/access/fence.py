@@ -25,8 +25,8 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
     """
     match kind(warehouse, name):
         case Kind.ICEBERG | Kind.DELTA as target:
-            return {"version": versions.current(warehouse, name, TargetFormat(target.value))}
-    listed = hive.listed(warehouse, hive.layout(warehouse, name))
+            return {"version": versions.current_version(warehouse, name, TargetFormat(target.value))}
+    listed = hive.list_table_files(warehouse, hive.read_layout(warehouse, name))
     files = listed.listing.files
     return {
         "files": len(files),

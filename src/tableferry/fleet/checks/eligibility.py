@@ -13,7 +13,7 @@ from tableferry.fleet.warehouse.hive_table import (
     _WIDER_IN_ICEBERG,
     HiveTable,
     Type,
-    parts_of,
+    child_types,
 )
 
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
@@ -26,9 +26,9 @@ _ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {
 }
 _NEVER_STORED = ("void", "interval")
 # Spark's metadata column of files.
-_OF_SPARK = frozenset({"_metadata"})
+_SPARK_COLUMNS = frozenset({"_metadata"})
 # `MetadataColumns` in Iceberg's sources: tables with such columns can be created, but not read.
-_OF_ICEBERG = _OF_SPARK | {
+_ICEBERG_COLUMNS = _SPARK_COLUMNS | {
     "_file",
     "_pos",
     "_deleted",
@@ -73,9 +73,9 @@ def _unsupported(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
 
 
 # With these, Hive matches a file's columns by position. Other readers match them by name.
-_BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
+_BY_POSITION = ("parquet.column.index.access", "orc.force.positional.evolution")
 # Options of Spark's readers that leave out files, in lower case.
-_LEAVING_OUT = ("pathglobfilter", "modifiedafter", "modifiedbefore")
+_FILE_FILTERS = ("pathglobfilter", "modifiedafter", "modifiedbefore")
 # Options that read old dates and times in another calendar than the new table's readers, in lower case.
 _CALENDARS = ("datetimerebasemode", "int96rebasemode")
 # With these, Hive skips lines of each file. Spark reads the lines as rows.
@@ -114,16 +114,16 @@ def _unsupported_storage(table: HiveTable, target: TargetFormat) -> PauseFinding
     if table.transactional:
         return PauseFinding(PauseReason.IS_TRANSACTIONAL, Paused("IS_TRANSACTIONAL", table=name))
     read_by = {key.lower(): value.lower() for key, value in {**table.properties, **table.options}.items()}
-    if by_place := [setting for setting in _BY_PLACE if read_by.get(setting) == "true"]:
+    if by_position := [setting for setting in _BY_POSITION if read_by.get(setting) == "true"]:
         return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            Refused("COLUMNS_BY_POSITION", table=name, property=by_place[0], statement=name.sql),
+            Refused("COLUMNS_BY_POSITION", table=name, property=by_position[0], statement=name.sql),
         )
     options = {key.lower(): value for key, value in table.options.items()}
-    if leaving_out := [option for option in _LEAVING_OUT if option in options]:
+    if filters := [option for option in _FILE_FILTERS if option in options]:
         return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            Refused("OPTION_LEAVES_OUT_FILES", table=name, option=leaving_out[0]),
+            Refused("OPTION_LEAVES_OUT_FILES", table=name, option=filters[0]),
         )
     if other := [option for option in _CALENDARS if options.get(option, "CORRECTED").upper() != "CORRECTED"]:
         return PauseFinding(
@@ -150,7 +150,7 @@ def _unsupported_column(
     table: HiveTable, target: TargetFormat, *, rewrite: bool = False
 ) -> PauseFinding | None:
     partitions = {name.lower() for name in table.partition_columns}
-    reserved = _OF_ICEBERG if target is TargetFormat.ICEBERG else _OF_SPARK
+    reserved = _ICEBERG_COLUMNS if target is TargetFormat.ICEBERG else _SPARK_COLUMNS
     for column in table.columns:
         if column.name.lower() in reserved:
             return PauseFinding(
@@ -161,7 +161,9 @@ def _unsupported_column(
             if name.startswith(_NEVER_STORED):
                 return _unsupported_type(table, path, name, "no table format stores it")
             if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
-                return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
+                return _unsupported_type(
+                    table, path, name, _TYPE_REASONS.get(name, "Iceberg has no such type")
+                )
             is_iceberg = target is TargetFormat.ICEBERG
             if is_iceberg and name == "timestamp_ltz" and table.format == "orc" and not rewrite:
                 return PauseFinding(
@@ -177,7 +179,7 @@ def _unsupported_column(
     return None
 
 
-_WHY = {"char": "Iceberg's strings have no padding, so comparisons would return other rows"}
+_TYPE_REASONS = {"char": "Iceberg's strings have no padding, so comparisons would return other rows"}
 
 
 def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> PauseFinding:
@@ -189,7 +191,7 @@ def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> Pause
 
 def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
     """Yield every leaf field with its type's name."""
-    parts = parts_of(kind)
+    parts = child_types(kind)
     if not parts:
         yield path, kind["name"]
     for name, part in parts:

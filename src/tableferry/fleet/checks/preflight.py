@@ -26,7 +26,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
@@ -44,7 +44,7 @@ _DEFAULT = "EXISTS_DEFAULT"
 _STRICT = ("date", "decimal")
 
 
-def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
+def preflight(warehouse: Warehouse, job: Moving, directories: TableDirectories) -> Preflight:
     """Run the migration's checks on a table; nothing is written.
 
     Raises:
@@ -63,15 +63,15 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         table,
         partitions,
         listing(warehouse, table, partitions),
-        _around(warehouse, neighbourhood, table, job, rewritten=rewritten, partitions=partitions),
-        neighbourhood.unlisted(warehouse.spark, name),
-        metastore.reached(warehouse.spark, name),
+        _overlapping_tables(warehouse, directories, table, job, rewritten=rewritten, partitions=partitions),
+        directories.unlisted(warehouse.spark, name),
+        metastore.is_reachable(warehouse.spark, name),
         warehouse.column_mapping,
-        _missing_place(warehouse, Names.of(job), form),
+        _schema_refusal(warehouse, Names.of(job), form),
         rewritten,
         isinstance(job, Job) and "folder" in (job.record.rewritten or {}),
         Names.of(job).all,
-        _inside(warehouse, table),
+        _owning_table(warehouse, table),
         job.old_name is OldName.TABLE,
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
@@ -99,31 +99,33 @@ def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
         Refused: It is no longer a Hive table.
     """
     names = Names.of(job)
-    table = hive.demand(warehouse, names.main)
+    table = hive.require_hive_table(warehouse, names.main)
     if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return ineligible
     kinds = existing.job_tables(warehouse, names)
     # A copy may exist already; the migration updates or drops it.
     own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
     if taken := kinds.keys() - {names.main} - own:
-        return existing.name_taken(taken)
-    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+        return existing.name_taken_finding(taken)
+    directories = warehouse.directories or TableDirectories()
     facts = PreflightFacts(
         table,
-        neighbours=_around(warehouse, neighbourhood, table, job, rewritten=job.is_rewritten, apart=names.all),
-        movable=metastore.reached(warehouse.spark, table.name),
+        overlapping=_overlapping_tables(
+            warehouse, directories, table, job, rewritten=job.is_rewritten, apart=names.all
+        ),
+        can_make_external=metastore.is_reachable(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
-        missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else None,
+        schema_refusal=_schema_refusal(warehouse, names, job.target_format) if names.elsewhere else None,
         rewritten=job.is_rewritten,
-        inside=_inside(warehouse, table),
+        owning_table=_owning_table(warehouse, table),
         keeps_name=job.old_name is OldName.TABLE,
     )
     return next(findings(facts, job.target_format), None)
 
 
-def _around(
+def _overlapping_tables(
     warehouse: Warehouse,
-    neighbourhood: Neighbourhood,
+    directories: TableDirectories,
     table: HiveTable,
     job: Moving,
     *,
@@ -139,26 +141,26 @@ def _around(
     # A suspended or crashed worker may have left this table.
     scratch = scratch_name(table.name)
     spark, own = warehouse.spark, (*Names.of(job).all, scratch)
-    around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
+    around = directories.overlapping(spark, table.name, table.location, (*apart, scratch))
     others = {each.location for each in partitions if below(each.location, table.location) is None}
     if job.target_format is not TargetFormat.DELTA or rewritten:
         others.add(copy_locations.copies_folder(table.location, job.target_format))
     more = (
         other
         for location in sorted(others)
-        for other in neighbourhood.around(spark, table.name, location, own)
+        for other in directories.overlapping(spark, table.name, location, own)
     )
     return tuple(dict.fromkeys((*around, *more)))
 
 
-def _inside(warehouse: Warehouse, table: HiveTable) -> str:
+def _owning_table(warehouse: Warehouse, table: HiveTable) -> str:
     """Return why the table's directory belongs to another table, which the catalog may lack; or empty."""
     storage = storage_of(warehouse.spark, table.location)
     names = storage.all_names if storage else None
     return overlay.owner_reason(warehouse.spark, table.location, names) or ""
 
 
-def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
+def _schema_refusal(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
     """Return why the new table can't be created in its catalog and schema; None if it can."""
     copy = warehouse.named(names.copy, form)
     if copy.parts[:-1] == names.main.parts[:-1]:
@@ -193,9 +195,9 @@ def _later_refusals(
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
     # For Parquet and ORC, Spark's readers use the table's options for all partitions.
     by_hive = table.serde and table.format not in ("parquet", "orc")
-    may_differ = facts.partitions and facts.movable and (facts.rewritten or by_hive)
+    may_differ = facts.partitions and facts.can_make_external and (facts.rewritten or by_hive)
     # If shadow appends to such a partition, Spark changes its format and options to the table's.
-    if may_differ and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
+    if may_differ and (others := metastore.list_partitions_with_other_format(warehouse.spark, table.name)):
         yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("PARTITIONS_READ_DIFFERENTLY", table=table.name, partitions=others),
@@ -206,10 +208,10 @@ def _later_refusals(
         defaults = {name: each[_DEFAULT] for name, each in metadata.items() if _DEFAULT in each}
         rows = copy.rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
-        if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
+        if refusal := _partition_value_refusal(copy, form, rewritten=facts.rewritten):
             yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
-        if table.format == "avro" and facts.movable:
-            yield from _unalterable(copy)
+        if table.format == "avro" and facts.can_make_external:
+            yield from _avro_type_findings(copy)
     except Refused as error:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         return
@@ -221,24 +223,24 @@ def _later_refusals(
         )
     if facts.rewritten:
         try:
-            if not facts.begun:
+            if not facts.rewrite_started:
                 rewritten_copy.require_empty(warehouse, copy_locations.copies_folder(table.location, form))
         except Refused as error:
             yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):
-                _read_one(warehouse.spark.table(table.name.sql).where(where))
+                _read_row(warehouse.spark.table(table.name.sql).where(where))
         except SPARK_ERRORS as error:
             yield PauseFinding(
                 PauseReason.NOT_REWRITABLE,
                 Refused("ROWS_NOT_READABLE_FOR_REWRITE", table=table.name, reason=first_line(error)),
             )
-    elif refusal := _of_files(facts, warehouse, form, defaults):
+    elif refusal := _file_refusal(facts, warehouse, form, defaults):
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     elif rows is not None:
         try:
-            _read_one(rows)
+            _read_row(rows)
         except SPARK_ERRORS as error:
             yield PauseFinding(
                 PauseReason.UNSUPPORTED_LAYOUT,
@@ -246,7 +248,7 @@ def _later_refusals(
             )
 
 
-def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
+def _avro_type_findings(copy: HiveCopy) -> Iterator[PauseFinding]:
     """Yield the Avro columns whose types in the metastore differ, because Spark can't alter such a table."""
     types = metastore.column_types(copy.spark, copy.name)
     for field in copy.schema:
@@ -264,7 +266,7 @@ def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
             )
 
 
-def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
+def _partition_value_refusal(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
     """Return the refusal of partition values that don't match the rows' values; None if all match.
 
     The catalog has strings, and the rows have Spark's cast of these strings.
@@ -292,12 +294,12 @@ def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Re
     return Refused("PARTITION_VALUES_SPELLED_DIFFERENTLY", table=copy.name, values=values)
 
 
-def _read_one(rows: DataFrame) -> None:
+def _read_row(rows: DataFrame) -> None:
     """Read all columns of a row as a string, because Python lacks some values, such as year 10000."""
     rows.limit(1).selectExpr("CAST(struct(*) AS STRING) AS row").collect()
 
 
-def _of_files(
+def _file_refusal(
     facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat, defaults: Mapping[str, str]
 ) -> Refused | None:
     """Return why the new table can't use a table's files, by their footers; None if it can."""

@@ -17,7 +17,7 @@ from tableferry.fleet.warehouse.hive_files import (
     refuse_files_outside_partitions,
     refuse_nested_files,
 )
-from tableferry.fleet.warehouse.hive_table import HiveTable, paths_of, stored_types
+from tableferry.fleet.warehouse.hive_table import HiveTable, column_paths, stored_types
 from tableferry.formats.hive.locations import below, is_hidden, split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.spark.tables import TableName
@@ -34,30 +34,30 @@ class PreflightFacts:
     """The facts of a Hive table that a preflight checks.
 
     Attributes:
-        neighbours: Other tables whose directories overlap with the table's, with these directories.
-        unlisted: Schemas whose tables can't be listed, and so aren't among `neighbours`.
-        movable: Whether this process can make a managed table external.
+        overlapping: Other tables whose directories overlap with the table's, with these directories.
+        unlisted: Schemas whose tables can't be listed, and so aren't among `overlapping`.
+        can_make_external: Whether this process can make a managed table external.
         column_mapping: Whether a Delta table may use column mapping for names that it can't have without it.
-        missing_place: Why the new table's schema can't be used; None if it can.
+        schema_refusal: Why the new table's schema can't be used; None if it can.
         rewritten: Whether the rows are rewritten because the new table can't use the files.
-        begun: Whether rewriting has started.
+        rewrite_started: Whether rewriting has started.
         names: The names of the Hive table and the new table during the migration.
-        inside: Why the directory belongs to another table above it; or empty.
+        owning_table: Why the directory belongs to another table above it; or empty.
         keeps_name: Whether the Hive table keeps its name during probation (`old_name: table`).
     """
 
     table: HiveTable
     partitions: tuple[CatalogPartition, ...] = ()
     files: Listing = _NO_FILES
-    neighbours: tuple[tuple[TableName, str], ...] = ()
+    overlapping: tuple[tuple[TableName, str], ...] = ()
     unlisted: tuple[TableName, ...] = ()
-    movable: bool = True
+    can_make_external: bool = True
     column_mapping: bool = False
-    missing_place: Refused | None = None
+    schema_refusal: Refused | None = None
     rewritten: bool = False
-    begun: bool = False
+    rewrite_started: bool = False
     names: tuple[TableName, ...] = ()
-    inside: str = ""
+    owning_table: str = ""
     keeps_name: bool = False
 
 
@@ -65,33 +65,33 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
     """Yield the findings that stop the migration."""
     table = facts.table
     name = table.name
-    if facts.missing_place is not None:
-        yield PauseFinding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
+    if facts.schema_refusal is not None:
+        yield PauseFinding(PauseReason.NO_TARGET_SCHEMA, facts.schema_refusal)
     longest = max((each.table for each in facts.names), key=len, default="")
     if len(longest) > _LONGEST_NAME:
         yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,
             Refused("HIVE_NAME_TOO_LONG", table=name, name=longest, length=len(longest), limit=_LONGEST_NAME),
         )
-    if table.managed and not facts.movable:
+    if table.managed and not facts.can_make_external:
         yield PauseFinding(PauseReason.MANAGED_TABLE, Paused("MANAGED_TABLE", table=name))
     if table.properties.get(PURGE, "").lower() == "true":
         yield PauseFinding(
             PauseReason.REMOVES_FILES,
             Refused("PURGE_REMOVES_FILES", table=name, statement=name.sql, property=PURGE),
         )
-    if facts.neighbours:
-        others = [f"{other} at {location}" for other, location in facts.neighbours]
+    if facts.overlapping:
+        others = [f"{other} at {location}" for other, location in facts.overlapping]
         yield PauseFinding(
             PauseReason.SHARED_DIRECTORY,
             Refused(
                 "DIRECTORIES_OVERLAP", table=name, folder=table.location, format=form.value, others=others
             ),
         )
-    if facts.inside:
+    if facts.owning_table:
         yield PauseFinding(
             PauseReason.SHARED_DIRECTORY,
-            Refused("DIRECTORY_IN_OTHER_TABLE", table=name, folder=table.location, owner=facts.inside),
+            Refused("DIRECTORY_IN_OTHER_TABLE", table=name, folder=table.location, owner=facts.owning_table),
         )
     if facts.keeps_name and form is TargetFormat.DELTA and not facts.rewritten:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, Refused("OLD_NAME_SHARES_FILES", table=name))
@@ -127,7 +127,9 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
         )
     if refusal := refuse_nested_files(name, facts.files):
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
-    unsuitable = [".".join(path) for path in paths_of(table.columns) if not overlay.is_plain_name(path[-1])]
+    unsuitable = [
+        ".".join(path) for path in column_paths(table.columns) if not overlay.is_plain_name(path[-1])
+    ]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
         yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,

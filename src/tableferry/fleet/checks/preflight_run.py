@@ -19,8 +19,8 @@ from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import moved, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
-from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_for_threads
 from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _LATEST = 200
 
 
 def precheck(
-    store: Store, warehouse: Warehouse, tables: Sequence[Moving], at_once: int = 1
+    store: Store, warehouse: Warehouse, tables: Sequence[Moving], concurrency: int = 1
 ) -> list[Preflight]:
     """Run the preflight of several tables; nothing is written.
 
@@ -38,17 +38,17 @@ def precheck(
         store: The queue with earlier migrations; it needn't contain the tables.
         warehouse: The tables' warehouse.
         tables: The tables with their target formats.
-        at_once: The number of concurrent checks, each in a separate Spark session.
+        concurrency: The number of concurrent checks, each in a separate Spark session.
 
     Raises:
         Refused: This compute can't write a target format.
     """
     warehouse.check_formats(table.target_format for table in tables)
-    look = partial(_looked_at, neighbourhood=Neighbourhood())
-    done = _moved_last(store)
+    check = partial(_check_table, directories=TableDirectories())
+    done = _latest_migrations(store)
     reports = []
     with task(_log, "check the tables") as running:
-        for table, seen in zip(tables, _each(warehouse, tables, at_once, look), strict=True):
+        for table, seen in zip(tables, _check_each(warehouse, tables, concurrency, check), strict=True):
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
                     seen,
@@ -60,26 +60,26 @@ def precheck(
     return reports
 
 
-def _each(
+def _check_each(
     warehouse: Warehouse,
     tables: Sequence[Moving],
-    at_once: int,
-    look: Callable[[Moving, Warehouse], Preflight],
+    concurrency: int,
+    check: Callable[[Moving, Warehouse], Preflight],
 ) -> Iterator[Preflight]:
     """Yield each table's result, in the order of the tables."""
-    warehouses = warehouses_beside(warehouse, min(at_once, len(tables)))
+    warehouses = warehouses_for_threads(warehouse, min(concurrency, len(tables)))
     if not warehouses:
-        yield from (look(table, warehouse) for table in tables)
+        yield from (check(table, warehouse) for table in tables)
         return
     with TableThreads(warehouses) as threads:
-        for future in [threads.submit(partial(look, table)) for table in tables]:
+        for future in [threads.submit(partial(check, table)) for table in tables]:
             yield future.result()
 
 
-def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourhood) -> Preflight:
+def _check_table(table: Moving, warehouse: Warehouse, *, directories: TableDirectories) -> Preflight:
     """Run the preflight of a table; an error of Spark or of the table is its only finding."""
     try:
-        return preflight.preflight(warehouse, table, neighbourhood)
+        return preflight.preflight(warehouse, table, directories)
     except Exception as error:
         if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
             raise
@@ -91,7 +91,7 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
         return Preflight(table.name, table.target_format, (PauseFinding(PauseReason.STEP_FAILED, failure),))
 
 
-def _moved_last(store: Store) -> list[Job]:
+def _latest_migrations(store: Store) -> list[Job]:
     """Return the jobs with the latest migrations, including archived jobs."""
     began = func.coalesce(jobs.c.begun_at, jobs.c.created_at)
     latest = select(jobs.c.task_id).where(moved()).order_by(began.desc(), jobs.c.task_id.desc())
@@ -111,8 +111,8 @@ def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[J
     seconds = [float(note["seconds"]) for note in notes]
     return max(
         min(seconds),
-        _on_line(files, [note["files"] for note in notes], seconds),
-        _on_line(size, [note["bytes"] for note in notes], seconds),
+        _linear_forecast(files, [note["files"] for note in notes], seconds),
+        _linear_forecast(size, [note["bytes"] for note in notes], seconds),
     )
 
 
@@ -124,7 +124,7 @@ def rewrite_seconds(size: int, moved: Iterable[Job]) -> float | None:
     return size * seconds / done if done else None
 
 
-def _on_line(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:
+def _linear_forecast(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """Return a linear regression's forecast, which never falls; proportional if all sizes are the same."""
     mean = fmean(seconds)
     if len(set(sizes)) == 1:

@@ -57,7 +57,7 @@ def has_lost_metadata(warehouse: Warehouse, job: Job) -> bool:
     if form is TargetFormat.DELTA:
         return not overlay.has_log(warehouse.spark, entry.location)
     try:
-        versions.current(warehouse, names.target, form)
+        versions.current_version(warehouse, names.target, form)
     except SPARK_ERRORS as error:
         return bool(_NO_FILE.search(str(error)))
     return False

@@ -26,12 +26,12 @@ from tableferry.fleet.warehouse import asking, hive
 from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.copy_locations import hive_location_of
-from tableferry.fleet.warehouse.existing import entries, is_made_of
+from tableferry.fleet.warehouse.existing import entries, is_created_from
 from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.progress_properties import FOLDER, sync_folder
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.table_storage import storage_of
-from tableferry.fleet.warehouse.views import above
+from tableferry.fleet.warehouse.views import list_views_over
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.tables import TableName
@@ -91,7 +91,7 @@ class Leftovers:
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftoverStatus:
     """The information of ``--list`` about one table.
 
     Attributes:
@@ -99,17 +99,19 @@ class Left:
         directory: The Hive table's directory at the switch.
         folders: The existing folders that were written for Hive, or that can't be listed.
         gc_enabled: Whether an Iceberg table may remove files; None for Delta.
-        hinders: Why the table can't be closed; empty if it can.
+        blocker: Why the table can't be closed; empty if it can.
     """
 
     hive: TableName | None
     directory: str
     folders: tuple[str, ...]
     gc_enabled: bool | None
-    hinders: str = ""
+    blocker: str = ""
 
 
-def find(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Leftovers:
+def find_leftovers(
+    warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat
+) -> Leftovers:
     """Return the leftovers of a Hive table; if its entry was dropped, only the directory is known.
 
     Raises:
@@ -139,18 +141,20 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     return Leftovers(**{**vars(found), "outside": tuple(sorted(outside))})
 
 
-def look(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Left:
+def read_status(
+    warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat
+) -> LeftoverStatus:
     """Return the information for ``--list``; nothing is changed.
 
     Raises:
         TableError: The new table is missing, or a table can't be described.
     """
-    found = find(warehouse, target, archived, form)
-    hinders = ""
+    found = find_leftovers(warehouse, target, archived, form)
+    blocker = ""
     try:
-        require_unneeded(warehouse, target, archived, form, found)
+        require_no_dependents(warehouse, target, archived, form, found)
     except Refused as error:
-        hinders = error.one_line
+        blocker = error.one_line
     gc = None
     if form is TargetFormat.ICEBERG:
         try:
@@ -161,7 +165,7 @@ def look(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
         except SPARK_ERRORS as error:
             raise TableError("TABLE_NOT_DESCRIBABLE", table=target, reason=first_line(error)) from error
     folders = tuple(folder for folder in found.parents if _may_exist(warehouse, folder))
-    return Left(archived if found.location else None, found.root, folders, gc, hinders)
+    return LeftoverStatus(archived if found.location else None, found.root, folders, gc, blocker)
 
 
 def _may_exist(warehouse: Warehouse, folder: str) -> bool:
@@ -178,7 +182,7 @@ def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
         return hive.table_of(archived, describe(warehouse.spark, archived))
 
 
-def is_noted(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> bool:
+def is_recorded_table(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> bool:
     """Return whether the archived Hive table exists and is the recorded one.
 
     The creation time isn't compared, because its time zone depends on the machine.
@@ -196,7 +200,7 @@ def is_noted(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> boo
     return record is not None and record.folder == noted.record
 
 
-def require_unneeded(
+def require_no_dependents(
     warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat, found: Leftovers
 ) -> None:
     """Check that the new table replaces the Hive table, and that nothing else needs what will be removed.
@@ -206,12 +210,12 @@ def require_unneeded(
         TableError: A table can't be described, or a catalog can't be listed.
     """
     entry = entries(warehouse, (target,))[target]
-    if not is_made_of(warehouse, first_name(archived), target, entry, form, (found.root,)):
+    if not is_created_from(warehouse, first_name(archived), target, entry, form, (found.root,)):
         undo = command("close --undo", first_name(archived))
         raise Refused("SUCCESSOR_OF_OTHER_FILES", table=target, folder=found.root, command=undo)
     if archived in entries(warehouse, (archived,)):
         require_keeps_files(described(warehouse, archived))
-        if readers := above(warehouse, archived):
+        if readers := list_views_over(warehouse, archived):
             raise Refused("ARCHIVED_TABLE_HAS_READERS", table=archived, readers=readers, target=target)
     require_alone(warehouse, target, archived, found)
 
@@ -244,7 +248,7 @@ def require_alone(warehouse: Warehouse, target: TableName, archived: TableName, 
         Refused: Another table is there, and its files would be removed.
         TableError: A catalog can't be listed.
     """
-    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    directories = warehouse.directories or TableDirectories()
     own = entries(warehouse, (target,))[target].location
     places = dict.fromkeys((found.root, *found.parents, *found.outside, own))
     # The new table may be in another catalog.
@@ -254,9 +258,9 @@ def require_alone(warehouse: Warehouse, target: TableName, archived: TableName, 
             f"{name} at {location}"
             for place in places
             for table in catalogs
-            for name, location in neighbourhood.around(warehouse.spark, table, place, (target, archived))
+            for name, location in directories.overlapping(warehouse.spark, table, place, (target, archived))
         }
-        unlisted = [schema for table in catalogs for schema in neighbourhood.unlisted(warehouse.spark, table)]
+        unlisted = [schema for table in catalogs for schema in directories.unlisted(warehouse.spark, table)]
     if others:
         raise Refused("OTHER_TABLES_IN_DIRECTORIES", table=target, others=sorted(others))
     if unlisted:

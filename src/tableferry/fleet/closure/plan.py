@@ -43,7 +43,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
             expected=target_kind(job).description,
             archived=names.archived,
             resume=command("resume", job.name),
-            revert=_back(job),
+            revert=_revert_commands(job),
         )
     # Users may create a view or a table of another format with the free name. If it's in the job's
     # directories, the check of overlapping tables finds it. With `old_name: table` the name isn't free.
@@ -76,7 +76,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _back(job: Job) -> str:
+def _revert_commands(job: Job) -> str:
     """Return the commands that revert a job that is marked for closing or is being closed."""
     revert = command("revert --from-archive", job.name)
     return f"{command('close --undo', job.name)}, then {revert}" if job.record.closing else revert
@@ -100,7 +100,7 @@ def check_closable(job: Job) -> None:
         raise Refused("JOB_NOT_NOTIFIED", table=job.name)
 
 
-def marked(job: Job, at: datetime) -> Job:
+def mark_for_closing(job: Job, at: datetime) -> Job:
     """Return a job that is marked for closing at or after a time.
 
     Raises:
@@ -110,7 +110,7 @@ def marked(job: Job, at: datetime) -> Job:
     return replace(job, close_at=at)
 
 
-def unmarked(job: Job, *, hive_exists: bool = False) -> Job:
+def remove_mark(job: Job, *, hive_exists: bool = False) -> Job:
     """Return a job without its mark for closing.
 
     Args:

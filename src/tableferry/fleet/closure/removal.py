@@ -22,7 +22,7 @@ from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
 from tableferry.fleet.warehouse import asking
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.every_version import named_anywhere
+from tableferry.fleet.warehouse.every_version import list_referenced_files
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
@@ -41,7 +41,7 @@ _BATCH = 100
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovalResult:
     """The result of a removal.
 
     Attributes:
@@ -81,7 +81,7 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
 
 def remove(
     warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers, *, rewritten: bool = False
-) -> Removed:
+) -> RemovalResult:
     """Remove what this migration wrote for Hive and no version of the new table names; list the rest.
 
     A table that was reverted and migrated again reads files of its first migration there.
@@ -93,7 +93,7 @@ def remove(
     """
     location = entries(warehouse, (target,))[target].location
     fragments = [f"/{split(folder)[2].rpartition('/')[2]}/" for folder in found.parents]
-    named = named_anywhere(warehouse, target, form, location, (_APPENDED, *fragments))
+    named = list_referenced_files(warehouse, target, form, location, (_APPENDED, *fragments))
     files, left = 0, list[str]()
     if rewritten:
         require_apart(warehouse, target, found)
@@ -120,7 +120,7 @@ def remove(
                 left.append(folder)
         if _is_empty(storage, parent):
             warehouse.effect(partial(_is_done, parent, storage.remove_empty), of=())
-    return Removed(files, tuple(kept), tuple(left))
+    return RemovalResult(files, tuple(kept), tuple(left))
 
 
 def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:

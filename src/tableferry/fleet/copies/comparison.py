@@ -19,7 +19,7 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import asking, existing, hive, partition_conditions, versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import is_over
+from tableferry.fleet.warehouse.existing import is_in_hive_directory
 from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.hive_files import TableFiles, listing
 from tableferry.fleet.warehouse.hive_table import HiveTable
@@ -136,7 +136,7 @@ def require_copy_has_same_rows(
     with explaining("TABLE_READ_FAILED", table=target):
         if not made_now or mapping is None:
             properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
-            snapshot, mapping = versions.of_properties(properties), properties.get(MAPPING)
+            snapshot, mapping = versions.snapshot_in_properties(properties), properties.get(MAPPING)
         columns = warehouse.spark.table(warehouse.iceberg(target).sql).schema
     if snapshot != made.snapshot:
         return require_same_rows(warehouse, source, target)
@@ -260,7 +260,7 @@ def _compare_with_log(
         and drafted.holds == members(listed)
         and len(drafted.draft.files) == len(drafted.holds)
         and not known.isdisjoint(drafted.holds)
-        and is_over(warehouse, table, target)
+        and is_in_hive_directory(warehouse, table, target)
         and delta.is_log_unchanged(warehouse, table, drafted.draft)
     ):
         try:
@@ -400,4 +400,4 @@ def read_rows(
     found = spark.table(table.sql).where(where)
     if kind is not Kind.HIVE:
         return found
-    return with_null_partitions(found, hive.layout(warehouse, name).partition_columns)
+    return with_null_partitions(found, hive.read_layout(warehouse, name).partition_columns)

@@ -20,7 +20,7 @@ from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import entries, is_over, kinds
+from tableferry.fleet.warehouse.existing import entries, is_in_hive_directory, kinds
 from tableferry.fleet.warehouse.hive_files import (
     ListedFile,
     Listing,
@@ -55,8 +55,8 @@ def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> i
         TableError: A statement failed; run again when its cause is fixed.
         Refused: The table can't become a Delta table, or another table has the target's name.
     """
-    table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
-    listed = hive.last_listed(warehouse, table)
+    table = hive.require_eligible_table(warehouse, source, TargetFormat.DELTA)
+    listed = hive.last_table_files(warehouse, table)
     _demand_in_partitions(listed)
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         draft = _create_copy(warehouse, listed, target)
@@ -216,7 +216,7 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return False
-    if is_over(warehouse, table, target):
+    if is_in_hive_directory(warehouse, table, target):
         return True
     raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
 

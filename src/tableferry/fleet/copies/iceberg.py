@@ -35,7 +35,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.hive_files import TableFiles, digest, refuse_nested_files
-from tableferry.fleet.warehouse.hive_table import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
+from tableferry.fleet.warehouse.hive_table import SOURCE, SOURCE_FILES, HiveTable, Type, iceberg_type
 from tableferry.fleet.warehouse.prepared_copy import IcebergCopy, members
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -55,8 +55,8 @@ def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> i
         TableError: A statement failed; run again when its cause is fixed.
         Refused: The table can't become an Iceberg table, or another table has the target's name.
     """
-    table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
-    listed = hive.last_listed(warehouse, table)
+    table = hive.require_eligible_table(warehouse, source, TargetFormat.ICEBERG)
+    listed = hive.last_table_files(warehouse, table)
     files = listed.listing
     if refusal := refuse_nested_files(source, files):
         raise refusal
@@ -81,7 +81,7 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
         # have its old name, but another size and other bounds than the copy records. An empty copy may have
         # the columns that the Hive table had at that time.
         expected = (paths, made_of) if registered else ([], empty)
-        if (registered, properties.get(MADE_OF)) != expected:
+        if (registered, properties.get(SOURCE_FILES)) != expected:
             statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
             change_if_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
@@ -89,11 +89,11 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
         # The compared copy was another one, or was changed since.
         warehouse.prepared.compared = None
     if registered is None:
-        made_empty = create_statement(table, warehouse.iceberg(target), **{MADE_OF: empty})
+        made_empty = create_statement(table, warehouse.iceberg(target), **{SOURCE_FILES: empty})
         warehouse.run(made_empty, of=(target,))
     snapshot, samples, mapping = NO_SNAPSHOT, None, None
     if registered != paths and paths:
-        change = Change(table, listed.partitions, files, {MADE_OF: made_of})
+        change = Change(table, listed.partitions, files, {SOURCE_FILES: made_of})
         appended = iceberg_commit.append(warehouse, target, change)
         if appended is not None:
             samples, _, snapshot, mapping = appended
@@ -110,10 +110,10 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
                     expected=len(paths),
                     files=sorted(set(registered) ^ set(paths)),
                 )
-            _set_properties(warehouse, target, {MADE_OF: made_of})
+            _set_properties(warehouse, target, {SOURCE_FILES: made_of})
     mapping = _map_file_names(warehouse, table, target, samples, mapping)
     if paths and snapshot == NO_SNAPSHOT:
-        snapshot = versions.current(warehouse, target, TargetFormat.ICEBERG)
+        snapshot = versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     return IcebergCopy(table.reading, snapshot, holds, holds, mapping=mapping)
 
 
@@ -142,13 +142,13 @@ def _update_copy(
     if prepared is None or prepared.made is None or prepared.compared is None:
         return None
     before, table, holds = prepared.made, listed.table, members(listed)
-    if (table.reading, versions.of_properties(properties)) != (before.reading, before.snapshot):
+    if (table.reading, versions.snapshot_in_properties(properties)) != (before.reading, before.snapshot):
         return None
     keep = holds & before.holds & prepared.compared.files
     added = holds - keep
     files = sorted({file for file, _ in added})
     gone = before.holds - keep
-    change = Change(table, listed.partitions, files, {MADE_OF: listed.digest}, before.snapshot, gone)
+    change = Change(table, listed.partitions, files, {SOURCE_FILES: listed.digest}, before.snapshot, gone)
     appended = iceberg_commit.append(warehouse, target, change)
     if appended is None:
         return None

@@ -43,7 +43,7 @@ def _add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> No
     with explaining("COMMENT_NOT_CHANGED", table=hive):
         described = describe(warehouse.spark, hive)
         now = str(described.get("comment") or "")
-        noted = asking.demand_shown(hive, described.get("table_properties") or {}).get(_COMMENT)
+        noted = asking.require_shown_properties(hive, described.get("table_properties") or {}).get(_COMMENT)
         before = now if noted is None else noted.removeprefix(_MARK)
         wanted = f"{warning_text(target)} {before}".strip()
         if noted is None or now != wanted:

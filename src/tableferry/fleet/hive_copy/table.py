@@ -218,7 +218,7 @@ class HiveCopy:
             raise Refused(
                 "AVRO_SCHEMA_OUTDATED", table=self.name, property=schema, columns=_listed(columns.every)
             )
-        if not (columns.replaced or columns.widened) or metastore.reached(self.spark, self.name):
+        if not (columns.replaced or columns.widened) or metastore.is_reachable(self.spark, self.name):
             return
         every = _listed(columns.every)
         if columns.replaced:
@@ -231,7 +231,7 @@ class HiveCopy:
 
     def set_columns(self, columns: Columns) -> None:
         """Change the table's columns, and those of its partitions where the metastore is reached."""
-        if metastore.reached(self.spark, self.name):
+        if metastore.is_reachable(self.spark, self.name):
             self.warehouse.effect(lambda: self._set_columns(self.name, columns))
         else:
             self._alter(f"ADD COLUMNS ({_listed(columns.added)})")

@@ -81,10 +81,10 @@ class Record:
         Raises:
             TableError: There is no such table, or a directory can't be listed.
         """
-        prepared, table = warehouse.prepared, hive.layout(warehouse, name)
+        prepared, table = warehouse.prepared, hive.read_layout(warehouse, name)
         if prepared is None:
             return
-        listing = hive.last_listed(warehouse, table).listing
+        listing = hive.last_table_files(warehouse, table).listing
         if len(listing.files) >= _MANY and not _is_begun(prepared.recorded, listing):
             record = cls(warehouse, _new_folder(table), table.location)
             record.add(listing.files, stray=listing.stray)
@@ -97,8 +97,8 @@ class Record:
         Raises:
             TableError: There is no such table, or a directory can't be listed.
         """
-        table = hive.layout(warehouse, name)
-        listed = hive.last_listed(warehouse, table)
+        table = hive.read_layout(warehouse, name)
+        listed = hive.last_table_files(warehouse, table)
         columns = hive.partition_columns(table)
         odd = not all(
             same_values(partition.spec, below(partition.location, table.location) or "", columns)

@@ -23,10 +23,10 @@ from tableferry.fleet.late_files.classification import (
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import partition_conditions
-from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
+from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
 from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parse
-from tableferry.fleet.warehouse.progress_properties import REPLACED, TARGET, Marks
+from tableferry.fleet.warehouse.progress_properties import REPLACED, TARGET, ShadowProgress
 from tableferry.formats.hive.locations import below, escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import quote
@@ -39,7 +39,7 @@ _RETRIES, _PAUSE = 5, 2.0
 _REPAIRED = 20
 
 
-class WrittenLate(NeedsPerson):
+class WrittenLate(DecisionRequired):
     """Somebody wrote to the Hive copy's directories after the switch, and a person must decide."""
 
 
@@ -62,7 +62,7 @@ class Settled:
     record: Record | None = None
     lost: Record | None = None
 
-    def record_new_files(self, target: Target, marks: Marks) -> None:
+    def record_new_files(self, target: Target, marks: ShadowProgress) -> None:
         """Record the files that the new table has written into the same directories since, by its log."""
         if self.record is not None and target.shared is not None:
             self.record.add(_look(self.record, target, marks).logged)
@@ -127,7 +127,7 @@ def check(
     return settled.record is not None
 
 
-def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: str | None) -> Marks:
+def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: str | None) -> ShadowProgress:
     """Read what an earlier run left in the Hive copy's properties, given the version that it was made with.
 
     A Delta version is a small number, which says nothing of another table than the one that it's of: there
@@ -135,7 +135,7 @@ def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: st
     """
     is_another = copy.properties.get(TARGET, target.id) != target.id
     given = None if is_another and form is TargetFormat.DELTA else watermark
-    return Marks.read(copy.properties, copy.location, target.id, given)
+    return ShadowProgress.read(copy.properties, copy.location, target.id, given)
 
 
 def settle(
@@ -143,7 +143,7 @@ def settle(
     target: Target,
     name: TableName,
     form: TargetFormat,
-    marks: Marks,
+    marks: ShadowProgress,
     *,
     decide: bool = False,
     accept: str = "",
@@ -257,7 +257,7 @@ def _repair(copy: HiveCopy, target: Target, partitions: Collection[Partition]) -
     )
 
 
-def _look(record: Record, target: Target, marks: Marks) -> Findings:
+def _look(record: Record, target: Target, marks: ShadowProgress) -> Findings:
     warehouse = record.warehouse
     known, settled = record.files()
     with explaining("DIRECTORY_NOT_COMPARABLE", folder=record.root):
@@ -333,7 +333,7 @@ def _partition(copy: HiveCopy, root: str, directory: str) -> Partition | None:
 
 
 def _in_use(
-    copy: HiveCopy, record: Record, marks: Marks, unfinished: Sequence[ListedFile]
+    copy: HiveCopy, record: Record, marks: ShadowProgress, unfinished: Sequence[ListedFile]
 ) -> frozenset[Partition]:
     """Return the partitions that read files of a run that didn't end, or was suspended."""
     directories = {_directory(file.path) for file in unfinished}

@@ -12,7 +12,7 @@ from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, listing
-from tableferry.fleet.warehouse.progress_properties import TARGET, Marks
+from tableferry.fleet.warehouse.progress_properties import TARGET, ShadowProgress
 from tableferry.spark.tables import TableName
 
 
@@ -33,10 +33,10 @@ def demand_none(warehouse: Warehouse, name: TableName) -> None:
 
 def suspended(warehouse: Warehouse, name: TableName) -> list[ListedFile]:
     """Return the files that a Hive table reads, and that shadow runs wrote which didn't end."""
-    table = hive.demand(warehouse, name)
+    table = hive.require_hive_table(warehouse, name)
     if TARGET not in table.properties:
         return []
-    marks = Marks.read(table.properties, table.location, table.properties[TARGET], None)
+    marks = ShadowProgress.read(table.properties, table.location, table.properties[TARGET], None)
     read = listing(warehouse, table, hive.partitions(warehouse, table)).read
     files = [file for file in read if (run := run_of(file.path)) and run not in marks.runs]
     record = Record.of(warehouse, table.properties) if files else None

@@ -14,7 +14,7 @@ from functools import partial
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closure import leftovers
-from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
+from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import takes
@@ -25,7 +25,7 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import existing
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.views import Views
 
 
@@ -52,7 +52,7 @@ class Leftover:
     """
 
     job: Job
-    left: leftovers.Left | None = None
+    left: leftovers.LeftoverStatus | None = None
     error: str = ""
 
 
@@ -75,7 +75,7 @@ def mark_to_close(
     back = store.unarchive(coming, now) if coming else ()
     jobs = [job for job in (*queued, *back) if job.task_id in may]
     refused = [marking for marking in tried if marking.error]
-    return [*refused, *(_edited(store, job, partial(marked, at=at), now, by) for job in jobs)]
+    return [*refused, *(_edited(store, job, partial(mark_for_closing, at=at), now, by) for job in jobs)]
 
 
 def unmark_to_close(
@@ -85,10 +85,10 @@ def unmark_to_close(
 
     def edit(job: Job) -> Job:
         if job.record.closed is not None or not job.record.closing:
-            return unmarked(job)
+            return remove_mark(job)
         noted = leftovers.Leftovers.of(job.record.closing)
-        there = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
-        return unmarked(job, hive_exists=there)
+        there = leftovers.is_recorded_table(warehouse(), Names.of(job).archived, noted)
+        return remove_mark(job, hive_exists=there)
 
     return [_edited(store, job, edit, now, by) for job in jobs]
 
@@ -117,13 +117,13 @@ def close(worker: Worker) -> ModeReport:
 
 def look_at_leftovers(warehouse: Warehouse, jobs: Sequence[Job]) -> list[Leftover]:
     """Look at what is left of archived tables; nothing is changed."""
-    warehouse = replace(warehouse, neighbourhood=Neighbourhood(), views=Views())
+    warehouse = replace(warehouse, directories=TableDirectories(), views=Views())
     return [_looked(warehouse, job) for job in jobs]
 
 
 def _marked(job: Job, at: datetime) -> Marking:
     try:
-        return Marking(marked(job, at))
+        return Marking(mark_for_closing(job, at))
     except Refused as error:
         return Marking(job, error.one_line)
 
@@ -146,7 +146,9 @@ def _looked(warehouse: Warehouse, job: Job) -> Leftover:
         return Leftover(job)
     names = Names.of(job)
     try:
-        return Leftover(job, leftovers.look(warehouse, names.target, names.archived, job.target_format))
+        return Leftover(
+            job, leftovers.read_status(warehouse, names.target, names.archived, job.target_format)
+        )
     except TableferryError as error:
         return Leftover(job, error=error.one_line)
 

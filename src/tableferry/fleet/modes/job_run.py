@@ -62,9 +62,11 @@ class JobRun:
     def __post_init__(self) -> None:
         names = Names.of(self.job)
         if names.elsewhere:
-            self.warehouse.looking_into(names.target.parts[0])
-        seen = existing.Seen(names.all)
-        self.warehouse = replace(self.warehouse, seen=seen, prepared=PreparedCopy(), guard=self.demand_claim)
+            self.warehouse.prepare_catalog(names.target.parts[0])
+        cache = existing.JobTableCache(names.all)
+        self.warehouse = replace(
+            self.warehouse, table_cache=cache, prepared=PreparedCopy(), guard=self.demand_claim
+        )
 
     def demand_claim(self) -> None:
         """Make sure that the job is still this worker's: it may have slept, and another may be at work.
@@ -256,7 +258,7 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
 
 def _is_written_to(run: JobRun, copy: TableName) -> bool:
     """Say whether somebody has written to a copy since the Hive table's definition was carried over."""
-    return versions.current(run.warehouse, copy, run.job.target_format) != run.job.shadow_watermark
+    return versions.current_version(run.warehouse, copy, run.job.target_format) != run.job.shadow_watermark
 
 
 def _settle_late(run: JobRun, names: Names) -> bool:

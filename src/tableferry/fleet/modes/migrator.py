@@ -34,8 +34,8 @@ def _is_another(run: JobRun) -> bool:
     # An earlier version recorded nothing.
     if not (before := run.job.record.checked):
         return False
-    now = existing.checked(run.warehouse, run.job.name)
-    return now is not None and not existing.is_checked(before, now)
+    now = existing.read_origin(run.warehouse, run.job.name)
+    return now is not None and not existing.is_same_origin(before, now)
 
 
 def _checked_again(run: JobRun) -> JobReport:

@@ -48,7 +48,7 @@ from tableferry.fleet.warehouse import (
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive import layout
+from tableferry.fleet.warehouse.hive import read_layout
 from tableferry.progress import Task, task
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableName
@@ -117,7 +117,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             Record.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = copy_locations.copies_folder(layout(warehouse, hive).location, form)
+            folder = copy_locations.copies_folder(read_layout(warehouse, hive).location, form)
             rewritten = job.record.rewritten or Rewrite()
             if folder != rewritten.get("folder"):
                 rewritten_copy.require_empty(warehouse, folder)
@@ -199,12 +199,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.Rename(table, to):
             renaming.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
-            old_name.make_view(warehouse, source, target)
+            old_name.create_view(warehouse, source, target)
             # By this name the Hive table was read, and the rights went along with it when it was renamed.
             hive = Names.of(job).hive
             warehouse.effect(lambda: warehouse.access.carry(hive, source), of=())
         case steps.CheckView(source, target):
-            old_name.demand_view(warehouse, source, target)
+            old_name.require_view_or_free_name(warehouse, source, target)
         case steps.DropView(source, target):
             old_name.drop_view(warehouse, source, target)
         case steps.AllowLogCleaning(table):
@@ -212,9 +212,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.WriteCheckpoint(table):
             delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
-            job = job.with_record(broken_views=tuple(views.check(warehouse, table)))
+            job = job.with_record(broken_views=tuple(views.list_unreadable_views(warehouse, table)))
         case steps.Shadow(target, hive, form):
-            existing.demand_ours(warehouse, Names.of(job), target)
+            existing.require_own_table(warehouse, Names.of(job), target)
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
@@ -239,7 +239,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = _looked(job, hive, shadowed.looked)
             job = replace(job, shadow_watermark=shadowed.watermark).with_record(accept="", compare_all=False)
         case steps.ShadowWritten(target, hive, form):
-            if versions.current(warehouse, target, form) != job.shadow_watermark:
+            if versions.current_version(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.WarnOfSharedFiles(hive, target):
             shared_files_comment.add_warning(warehouse, hive, target)
@@ -264,12 +264,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):
             closing = job.record.closing
-            if closing and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(closing)):
+            if closing and not leftovers.is_recorded_table(warehouse, hive, leftovers.Leftovers.of(closing)):
                 raise Refused(
                     "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
-            found = leftovers.find(warehouse, target, hive, form)
-            leftovers.require_unneeded(warehouse, target, hive, form, found)
+            found = leftovers.find_leftovers(warehouse, target, hive, form)
+            leftovers.require_no_dependents(warehouse, target, hive, form, found)
             if job.is_rewritten:
                 leftovers.require_apart(warehouse, target, found)
             # From here on nobody reverts the job: what follows can't be taken back.

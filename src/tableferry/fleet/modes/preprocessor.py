@@ -22,7 +22,7 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import existing, hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 def preprocess(worker: Worker) -> ModeReport:
     """Fill in owners, users and format of new jobs; end probations that are over; close what is completed."""
-    neighbourhood = Neighbourhood()
+    directories = TableDirectories()
 
     def looked(job: Job, warehouse: Warehouse) -> Job:
-        return _looked(job, warehouse, worker.settings, neighbourhood, worker.store)
+        return _looked(job, warehouse, worker.settings, directories, worker.store)
 
     def look(run: JobRun) -> JobReport:
         worker = run.job.claimed_by or ""
@@ -55,7 +55,7 @@ def preprocess(worker: Worker) -> ModeReport:
 
 
 def _looked(
-    job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood, store: Store
+    job: Job, warehouse: Warehouse, settings: FleetSettings, directories: TableDirectories, store: Store
 ) -> Job:
     """Return the job with what there is to know of its table, or as it goes on."""
     match job.state:
@@ -72,7 +72,7 @@ def _looked(
         tbl_owners=job.tbl_owners or warehouse.access.owners(job.name),
         downstream_users=job.downstream_users or warehouse.access.downstream_users(job.name),
     )
-    seen = preflight(warehouse, job, neighbourhood)
+    seen = preflight(warehouse, job, directories)
     job = replace(job, table_files=seen.files, table_bytes=seen.bytes)
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: {command('preflight', job.name)})"
@@ -81,14 +81,14 @@ def _looked(
     names = Names.of(job)
     others = existing.job_tables(warehouse, names).keys() - {names.main}
     if others:
-        taken = existing.name_taken(others)
+        taken = existing.name_taken_finding(others)
         return job.paused(taken.reason, taken.text)
     if (rival := _rival(store, job)) is not None:
         refusal = Refused("NEW_NAME_OF_TWO_JOBS", table=rival.name, name=names.target, other=job.name)
         return job.paused(PauseReason.NAME_TAKEN, PauseFinding(PauseReason.NAME_TAKEN, refusal).text)
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
-    job = job.with_record(checked=existing.checked(warehouse, job.name) or {})
+    job = job.with_record(checked=existing.read_origin(warehouse, job.name) or {})
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
 

@@ -35,7 +35,7 @@ def shadow(worker: Worker) -> ModeReport:
     """
 
     def behind(job: Job, warehouse: Warehouse) -> bool:
-        current = versions.current(warehouse, Names.of(job).target, job.target_format)
+        current = versions.current_version(warehouse, Names.of(job).target, job.target_format)
         return current != job.shadow_watermark
 
     def work(run: JobRun) -> JobReport:

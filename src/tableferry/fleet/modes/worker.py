@@ -20,8 +20,8 @@ from tableferry.fleet.queue.selections import Selection, longest_ago
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
-from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_for_threads
 from tableferry.fleet.warehouse.views import Views
 from tableferry.heartbeat import heartbeat
 from tableferry.progress import Task, task
@@ -57,7 +57,7 @@ class Worker:
         """Return the worker with a warehouse that reads the catalog's listings once, in this run."""
 
         def opened() -> Warehouse:
-            return replace(self.open_warehouse(), neighbourhood=Neighbourhood(), views=Views())
+            return replace(self.open_warehouse(), directories=TableDirectories(), views=Views())
 
         return replace(self, open_warehouse=opened)
 
@@ -115,7 +115,7 @@ def _work(
     at_once: int,
 ) -> None:
     """Claim jobs and do them, until there are no more, and report each as it ends."""
-    warehouses = warehouses_beside(warehouse, at_once)
+    warehouses = warehouses_for_threads(warehouse, at_once)
 
     def done(report: JobReport) -> None:
         claims.ended(report.job.task_id)

@@ -39,7 +39,7 @@ from tableferry.fleet.late_files.classification import basename, directory_name
 from tableferry.fleet.late_files.settlement import Settled, read_marks, settle
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.shadow_runs.unused_directories import unused
-from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
+from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.partition_conditions import chunks, texts, where
 from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parsed
@@ -47,9 +47,9 @@ from tableferry.fleet.warehouse.progress_properties import (
     PARTITIONS,
     SWEEP,
     TARGET,
-    Marks,
+    ShadowProgress,
     has_same_partitions,
-    runs_noted,
+    run_properties,
 )
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -84,7 +84,7 @@ def shadow(
         format: The target's format.
         watermark: The version that the copy is in step with, where its own properties don't say: the snapshot
             id or version that the target was made with. None compares all rows.
-        accept: What somebody has accepted: `NeedsPerson.found` of the refusal.
+        accept: What somebody has accepted: `DecisionRequired.found` of the refusal.
         compare_all: Whether to compare all rows, whatever the target's history says.
         dry_run: Whether to change nothing; rows that would be written aren't counted.
 
@@ -111,11 +111,11 @@ def shadow(
     return result
 
 
-class HiveCopyChanged(NeedsPerson):
+class HiveCopyChanged(DecisionRequired):
     """Partitions of the Hive copy were changed by hand, and a person must decide."""
 
 
-class PartitionsRemoved(NeedsPerson):
+class PartitionsRemoved(DecisionRequired):
     """A version removed partitions that it didn't write, and a person must decide."""
 
 
@@ -134,7 +134,7 @@ class _Run:
     copy: HiveCopy
     columns: Columns
     target: Target
-    marks: Marks
+    marks: ShadowProgress
     settled: Settled
     accept: str
     name: str
@@ -146,7 +146,7 @@ class _Run:
         cls,
         copy: HiveCopy,
         target: Target,
-        marks: Marks,
+        marks: ShadowProgress,
         settled: Settled,
         accept: str,
         *,
@@ -332,7 +332,7 @@ class _Run:
 
     def _note(self, watermark: str, pending: str, **more: str) -> None:
         marks, target = self.marks, self.target
-        notes = {**runs_noted(marks.runs), **more}
+        notes = {**run_properties(marks.runs), **more}
         self.copy.note(watermark=watermark, target=target.id, folder=marks.folder, pending=pending, **notes)
 
     def _plan(self, changes: Changes) -> Plan:
@@ -345,7 +345,9 @@ class _Run:
         # The files that the target writes aren't buckets.
         exact = frozenset() if copy.bucketed else self.target.exact(changes, copy.partition_columns)
         own = None if copy.names_files else self.marks.folder
-        plan = decide(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
+        plan = decide(
+            changes, locations, shared, exact, own, interrupted=bool(self.marks.interrupted_version)
+        )
         # Spark would insert into another partition, of the same value as it spells that.
         odd = copy.odd.keys() & set(plan.append)
         append = tuple(partition for partition in plan.append if partition not in odd)

@@ -29,9 +29,9 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     Raises:
         TableError: The table can't be read, or no row can be written like that.
     """
-    described = hive.demand(warehouse, table)
+    described = hive.require_hive_table(warehouse, table)
     # What changes by this isn't the job's.
-    copy = HiveCopy.of(replace(warehouse, seen=None), described)
+    copy = HiveCopy.of(replace(warehouse, table_cache=None), described)
     # Below the directory that no other table lies in, and in a new one: somebody's may be called like it.
     beside = sync_folder(copy.location)
     folder = f"{beside}/try-{uuid.uuid4().hex[:8]}"

@@ -13,7 +13,7 @@ from tableferry.fleet.views.planning import DEFINITION, SOURCE, View, ViewMove
 from tableferry.fleet.views.texts import NotMovable
 from tableferry.fleet.warehouse import asking, metastore
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.views import namespace
+from tableferry.fleet.warehouse.views import view_namespace
 from tableferry.spark import catalog, session
 from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining, parallel_map
 from tableferry.spark.quoting import quote
@@ -74,7 +74,7 @@ def view_of(name: TableName, description: dict[str, Any]) -> View:
     return View(
         name,
         description.get("view_text", ""),
-        tuple(namespace(description, name)),
+        tuple(view_namespace(description, name)),
         tuple((column["name"], column.get("comment", "")) for column in description.get("columns", ())),
         description.get("comment", ""),
         description.get("table_properties", {}),
@@ -189,7 +189,7 @@ def lost_settings(warehouse: Warehouse, move: ViewMove) -> str:
     A view in a catalog of Iceberg's is read with the settings of each reader's session, which are taken to be
     this session's.
     """
-    if not warehouse.is_icebergs(move.new.parts[0]):
+    if not warehouse.is_iceberg_catalog(move.new.parts[0]):
         return ""
     recorded = sorted(item for item in move.view.settings.items() if item[0].startswith(_OF_VALUES))
     return ", ".join(f"{key}={value}" for key, value in recorded if _setting(warehouse.spark, key) != value)
@@ -206,7 +206,7 @@ def _setting(spark: SparkSession, key: str) -> str:
 def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
     """Give the new view the owner, grants and tags of the old one."""
     view, new = move.view, move.new
-    if view.owner and metastore.reached(warehouse.spark, new):
+    if view.owner and metastore.is_reachable(warehouse.spark, new):
         with explaining("VIEW_OWNER_NOT_CHANGED", view=new, owner=view.owner):
             owner = asking.describe(warehouse.spark, new).get("owner", "")
 

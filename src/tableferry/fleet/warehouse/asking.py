@@ -29,10 +29,10 @@ def properties(spark: SparkSession, name: TableName) -> dict[str, str]:
         TableError: Spark hides a property that Tableferry set.
     """
     rows = spark.sql(f"SHOW TBLPROPERTIES {name.sql}").collect()
-    return demand_shown(name, {row["key"]: row["value"] for row in rows})
+    return require_shown_properties(name, {row["key"]: row["value"] for row in rows})
 
 
-def demand_shown(name: TableName, properties: dict[str, str]) -> dict[str, str]:
+def require_shown_properties(name: TableName, properties: dict[str, str]) -> dict[str, str]:
     """Return a table's properties after a check that Spark hides none that Tableferry set.
 
     Raises:

@@ -16,9 +16,9 @@ from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tableferry.fleet.warehouse.existing import Seen
+    from tableferry.fleet.warehouse.existing import JobTableCache
     from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
-    from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+    from tableferry.fleet.warehouse.shared_directories import TableDirectories
     from tableferry.fleet.warehouse.views import Views
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
+def disable_table_cache(spark: SparkSession, iceberg_catalog: str) -> None:
     """Disable the table cache of an Iceberg catalog, because it hides commits of other sessions.
 
     The catalog reads this setting when the session uses it for the first time.
@@ -39,10 +39,10 @@ def see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
         )  # fmt: skip
 
 
-def show_properties(spark: SparkSession) -> None:
+def disable_redaction(spark: SparkSession) -> None:
     """Let a session show table properties that Spark would redact as secrets.
 
-    If Spark refuses the setting, `asking.demand_shown` reports hidden properties that Tableferry needs.
+    If Spark refuses the setting, `asking.require_shown_properties` reports hidden properties.
     """
     for key, value in SHOWN.items():
         if refusal := _refused(spark, key, value):
@@ -61,11 +61,11 @@ def _refused(spark: SparkSession, key: str, value: str) -> str:
     return ""
 
 
-def _unguarded() -> None:
+def _allow_all() -> None:
     """Allow every change."""
 
 
-class NeedsPerson(Refused):
+class DecisionRequired(Refused):
     """A refusal that a person can accept.
 
     Attributes:
@@ -115,9 +115,9 @@ class Warehouse:
         column_mapping: Whether a Delta table may use column mapping for names that it can't have without it.
         rewrite_chunk: The bytes that one write of a rewritten copy contains; at least one partition.
         serverless: Whether the session runs on serverless compute, where Iceberg's runtime is missing.
-        neighbourhood: The cached directories of all tables; if None, the catalog is listed for each table.
+        directories: The cached directories of all tables; if None, the catalog is listed for each table.
         views: The cached views of all schemas; if None, a schema's views are listed for each table.
-        seen: The cached catalog entries of the job's tables; if None, each call reads the catalog.
+        table_cache: The cached catalog entries of the job's tables; if None, each call reads the catalog.
         prepared: The run's knowledge of its copy; if None, each step reads everything.
         guard: Raises if the caller has lost its claim on the job and must not change the tables.
     """
@@ -130,20 +130,20 @@ class Warehouse:
     column_mapping: bool = False
     rewrite_chunk: int = 16 * 2**30
     serverless: bool = False
-    neighbourhood: Neighbourhood | None = None
+    directories: TableDirectories | None = None
     views: Views | None = None
-    seen: Seen | None = None
+    table_cache: JobTableCache | None = None
     prepared: PreparedCopy | None = None
-    guard: Callable[[], None] = _unguarded
+    guard: Callable[[], None] = _allow_all
 
     @classmethod
     def of(
         cls, spark: SparkSession, access: Access, settings: FleetSettings, *, serverless: bool = False
     ) -> Warehouse:
         """Return the warehouse of a fleet's settings, after setting up the session for it."""
-        show_properties(spark)
+        disable_redaction(spark)
         if not serverless:
-            see_commits(spark, settings.iceberg_catalog)
+            disable_table_cache(spark, settings.iceberg_catalog)
         return cls(
             spark,
             access,
@@ -179,19 +179,19 @@ class Warehouse:
 
     def forget(self, of: Collection[TableName] | None = None) -> None:
         """Remove the entries of tables from the cache; all entries for None."""
-        if self.seen is not None:
-            self.seen.forget(of)
+        if self.table_cache is not None:
+            self.table_cache.forget(of)
 
     def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
         """Run an SQL statement that changes something."""
         self.effect(lambda: self.spark.sql(statement).collect(), of=of)
 
-    def looking_into(self, catalog: str) -> None:
+    def prepare_catalog(self, catalog: str) -> None:
         """Disable the table cache of a catalog, if the session configures it as an Iceberg catalog."""
-        if self.is_icebergs(catalog):
-            see_commits(self.spark, catalog)
+        if self.is_iceberg_catalog(catalog):
+            disable_table_cache(self.spark, catalog)
 
-    def is_icebergs(self, catalog: str) -> bool:
+    def is_iceberg_catalog(self, catalog: str) -> bool:
         """Return whether the session configures a catalog as an Iceberg catalog."""
         kept_by = self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
         return kept_by.startswith("org.apache.iceberg.")

@@ -78,14 +78,14 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
     Raises:
         TableError: The user may not change the target.
     """
-    table = hive.demand(warehouse, source)
+    table = hive.require_hive_table(warehouse, source)
     with explaining("DEFINITION_NOT_COPIED", source=source, target=target):
         named = warehouse.named(target, form)
         comments, details = described_with_columns(warehouse.spark, named)
         for statement in _statements(warehouse, table, named, comments, details):
             warehouse.run(statement, of=(target,))
     owner = details.get("Owner", "")
-    if table.owner and owner != table.owner and metastore.reached(warehouse.spark, target):
+    if table.owner and owner != table.owner and metastore.is_reachable(warehouse.spark, target):
 
         def set_owner(entry: Any) -> None:
             entry.setOwner(table.owner)
@@ -93,8 +93,8 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
         warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner), of=(target,))
     warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
     # Definitions create no Iceberg snapshot, so the described one is still current.
-    known = versions.described(details) if form is TargetFormat.ICEBERG else None
-    return known or versions.current(warehouse, target, form)
+    known = versions.snapshot_in_description(details) if form is TargetFormat.ICEBERG else None
+    return known or versions.current_version(warehouse, target, form)
 
 
 def _statements(

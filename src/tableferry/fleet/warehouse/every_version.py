@@ -27,7 +27,7 @@ _OUTSIDE = r"path RLIKE '^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)[.][.](/|$)'"
 _AS_FILES = {"spark.databricks.delta.formatCheck.enabled": "false"}
 
 
-def named_anywhere(
+def list_referenced_files(
     warehouse: Warehouse, table: TableName, form: TargetFormat, location: str, fragments: Iterable[str]
 ) -> list[str]:
     """Return the files that any version of a table references and whose paths contain a fragment.

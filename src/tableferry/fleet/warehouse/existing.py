@@ -29,7 +29,7 @@ from tableferry.spark.tables import TableName
 # Delta's spark_catalog shows an Iceberg table as a Hive table with this property.
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 _UUID = re.compile(r"[\[ ]uuid=([0-9a-f-]{36})[,\]]")
-_MADE_OF = re.compile(rf"[\[ ,]{re.escape(SOURCE)}=([^,\]]*)[,\]]")
+_SOURCE = re.compile(rf"[\[ ,]{re.escape(SOURCE)}=([^,\]]*)[,\]]")
 _NEW = (Kind.ICEBERG, Kind.DELTA)
 # Java's format of a time: Sat Nov 28 22:15:16 UTC 2026.
 _CREATED = "%a %b %d %H:%M:%S %Y"
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
 
 
 @dataclass
-class Seen:
+class JobTableCache:
     """A run's cache of its job's catalog entries; each change by the run invalidates it.
 
     Each table is read once for all steps between two changes. Changes by other processes are found by
@@ -81,13 +81,13 @@ class Seen:
     entries: dict[TableName, Entry | None] = field(default_factory=dict)
     described: list[tuple[Entry, HiveTable]] = field(default_factory=list)
 
-    def look(self, warehouse: Warehouse) -> None:
+    def load(self, warehouse: Warehouse) -> None:
         """Read the entries of all tables.
 
         Raises:
             TableError: A schema doesn't exist, or the user may not list it.
         """
-        listed = _listed(warehouse, self.names)
+        listed = _list_entries(warehouse, self.names)
         self.entries = {name: listed.get(name) for name in self.names}
 
     def forget(self, names: Iterable[TableName] | None = None) -> None:
@@ -96,7 +96,7 @@ class Seen:
             self.entries.pop(name, None)
 
     @contextmanager
-    def renaming(self, name: TableName, to: TableName) -> Iterator[None]:
+    def keep_renamed(self, name: TableName, to: TableName) -> Iterator[None]:
         """Move a table's entry to its new name if the rename inside the ``with`` succeeds."""
         known = self.entries.get(name)
         self.forget((name, to))
@@ -118,7 +118,7 @@ def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
     known = {name: entry.kind for name, entry in found.items()}
     hives = [name for name in (names.main, names.hive, names.archived) if known.get(name) is Kind.HIVE]
     for name in {names.target, names.copy} & found.keys():
-        if known[name] in _NEW and not _is_ours(warehouse, names.main, name, found, hives):
+        if known[name] in _NEW and not _is_own_table(warehouse, names.main, name, found, hives):
             known[name] = Kind.OTHER
     if known.get(names.copy) in _NEW and {names.main, names.hive} <= set(hives):
         # Another process created one of them during the switch's two renames.
@@ -129,7 +129,7 @@ def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
     return known
 
 
-def _is_ours(
+def _is_own_table(
     warehouse: Warehouse,
     source: TableName,
     name: TableName,
@@ -142,19 +142,19 @@ def _is_ours(
     if form is TargetFormat.DELTA and not directories:
         # A Delta table is identified by the Hive table's directory, which is unknown now.
         return True
-    if form is TargetFormat.DELTA and not _is_beside(entry, directories):
+    if form is TargetFormat.DELTA and not _is_in_directories(entry, directories):
         # Probation may have changed the Hive table's directory.
         directories += [asking.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
-    return is_made_of(warehouse, source, name, entry, form, directories)
+    return is_created_from(warehouse, source, name, entry, form, directories)
 
 
-def name_taken(names: Iterable[TableName]) -> PauseFinding:
+def name_taken_finding(names: Iterable[TableName]) -> PauseFinding:
     """Return the finding that other tables have names which the migration needs."""
     tables = ", ".join(sorted(map(str, names)))
     return PauseFinding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
 
 
-def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
+def require_own_table(warehouse: Warehouse, names: Names, name: TableName) -> None:
     """Check that a job's new table wasn't replaced by another table, which may lack its rows.
 
     Raises:
@@ -171,7 +171,7 @@ def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
         )
 
 
-def is_made_of(
+def is_created_from(
     warehouse: Warehouse,
     source: TableName,
     name: TableName,
@@ -194,7 +194,7 @@ def is_made_of(
     """
     if entry.kind is not (Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA):
         return False
-    if entry.source == source.key or (form is TargetFormat.DELTA and _is_beside(entry, directories)):
+    if entry.source == source.key or (form is TargetFormat.DELTA and _is_in_directories(entry, directories)):
         return True
     try:
         return asking.properties(warehouse.spark, warehouse.named(name, form)).get(SOURCE) == source.key
@@ -204,7 +204,7 @@ def is_made_of(
         raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
-def _is_beside(entry: Entry, directories: Iterable[str]) -> bool:
+def _is_in_directories(entry: Entry, directories: Iterable[str]) -> bool:
     """Return whether a Delta table is in one of some directories, or is a rewritten copy beside one."""
     places = entry.location, hive_location_of(entry.location, TargetFormat.DELTA)
     return not set(map(split, places)).isdisjoint(map(split, directories))
@@ -240,7 +240,7 @@ def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName
     return {name: entry.kind for name, entry in entries(warehouse, names).items()}
 
 
-def is_over(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
+def is_in_hive_directory(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
     """Return whether a table is a Delta table in the directory of a Hive table.
 
     Raises:
@@ -261,16 +261,16 @@ def entries(
         TableError: A schema doesn't exist, or the user may not list it.
     """
     names = tuple(names)
-    seen = warehouse.seen
-    if seen is None or not set(names) <= set(seen.names):
-        return _listed(warehouse, names)
-    if refresh or not seen.entries.keys() >= set(names):
-        seen.look(warehouse)
-    return {name: entry for name in names if (entry := seen.entries[name]) is not None}
+    cache = warehouse.table_cache
+    if cache is None or not set(names) <= set(cache.names):
+        return _list_entries(warehouse, names)
+    if refresh or not cache.entries.keys() >= set(names):
+        cache.load(warehouse)
+    return {name: entry for name in names if (entry := cache.entries[name]) is not None}
 
 
-def checked(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
-    """Return a Hive table's directory and creation time, for `is_checked`; None if it doesn't exist.
+def read_origin(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
+    """Return a Hive table's directory and creation time, for `is_same_origin`; None if it doesn't exist.
 
     Raises:
         TableError: The schema doesn't exist, or the user may not list it.
@@ -279,8 +279,8 @@ def checked(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
     return None if entry is None else {"location": entry.location, "created": entry.created}
 
 
-def is_checked(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether two results of `checked` describe the same table."""
+def is_same_origin(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether two results of `read_origin` describe the same table."""
     return before["location"] == now["location"] and is_same_creation(before["created"], now["created"])
 
 
@@ -309,14 +309,14 @@ def has_schema(warehouse: Warehouse, schema: TableName) -> bool:
     return name.lower() in {row[0].strip("`").lower() for row in rows}
 
 
-def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
+def _list_entries(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
     schemas: dict[TableName, list[TableName]] = {}
     for name in names:
         schemas.setdefault(TableName(name.parts[:-1]), []).append(name)
     listed: dict[TableName, Entry] = {}
     for schema, tables in schemas.items():
         try:
-            listed |= _listed_in(warehouse, schema, tables)
+            listed |= _list_schema_entries(warehouse, schema, tables)
         except TableError:
             # The new table's schema may not exist yet; any other failure is an error.
             if len(schemas) == 1 or has_schema(warehouse, schema):
@@ -324,7 +324,7 @@ def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableNa
     return listed
 
 
-def _listed_in(
+def _list_schema_entries(
     warehouse: Warehouse, schema: TableName, names: Iterable[TableName]
 ) -> Mapping[TableName, Entry]:
     by_table = {name.table.lower(): name for name in names}
@@ -339,7 +339,7 @@ def entry_of(information: str) -> Entry:
     kind, details = kind_of(information), details_of(information)
     properties = details.get("Table Properties", "")
     uuid, source = (
-        pattern.search(properties) if kind is Kind.ICEBERG else None for pattern in (_UUID, _MADE_OF)
+        pattern.search(properties) if kind is Kind.ICEBERG else None for pattern in (_UUID, _SOURCE)
     )
     hive, (_, schema, columns) = kind is Kind.HIVE, information.rpartition("\nSchema: ")
     return Entry(

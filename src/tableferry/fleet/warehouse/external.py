@@ -25,8 +25,11 @@ def is_managed(warehouse: Warehouse, name: TableName) -> bool:
         Refused: It isn't a Hive table.
     """
     entry = entries(warehouse, (name,)).get(name)
-    # It raises the errors for a missing table and for another kind.
-    return entry.managed if entry and entry.kind is Kind.HIVE else hive.demand(warehouse, name).managed
+    return (
+        entry.managed
+        if entry and entry.kind is Kind.HIVE
+        else hive.require_hive_table(warehouse, name).managed
+    )
 
 
 def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:
@@ -38,7 +41,7 @@ def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool
     """
     if is_managed(warehouse, name) is managed:
         return False
-    if not metastore.reached(warehouse.spark, name):
+    if not metastore.is_reachable(warehouse.spark, name):
         raise Refused("MANAGED_TABLE_OUT_OF_REACH", table=name)
 
     def change(entry: Any) -> None:

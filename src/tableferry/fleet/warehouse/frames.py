@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The largest number of rows in a query's text.
-_FEW = 10_000
+_MAX_ROWS_IN_QUERY = 10_000
 
 
 def with_null_partitions(frame: DataFrame, partition_columns: Iterable[str]) -> DataFrame:
@@ -43,7 +43,7 @@ def frame_of(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) 
         rows: The rows, with values that JSON can represent.
         schema: ``name TYPE, …``, with names that need no quotes.
     """
-    if len(rows) > _FEW:
+    if len(rows) > _MAX_ROWS_IN_QUERY:
         return spark.createDataFrame(rows, schema)
     names = [column.split()[0] for column in schema.split(",")]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])

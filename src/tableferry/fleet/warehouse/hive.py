@@ -12,7 +12,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.checks.eligibility import ineligibility
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.asking import demand_shown, describe
+from tableferry.fleet.warehouse.asking import describe, require_shown_properties
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_files import TableFiles, listing
@@ -68,7 +68,7 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
         return None
     if entry.kind is not Kind.HIVE:
         return HiveTable(name, entry.kind)
-    described = warehouse.seen.described if warehouse.seen else []
+    described = warehouse.table_cache.described if warehouse.table_cache else []
     for before, table in described:
         if (before, table.name) == (entry, name):
             return table
@@ -84,7 +84,7 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
         raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
-def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
+def require_hive_table(warehouse: Warehouse, name: TableName) -> HiveTable:
     """Return a Hive table's metadata in the catalog.
 
     Raises:
@@ -99,7 +99,7 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     return table
 
 
-def layout(warehouse: Warehouse, name: TableName) -> HiveTable:
+def read_layout(warehouse: Warehouse, name: TableName) -> HiveTable:
     """Return a Hive table's metadata; its properties may be outdated.
 
     Raises:
@@ -107,21 +107,21 @@ def layout(warehouse: Warehouse, name: TableName) -> HiveTable:
         Refused: It isn't a Hive table.
     """
     entry = entries(warehouse, (name,)).get(name)
-    if warehouse.seen is not None and entry is not None:
-        for before, table in warehouse.seen.described:
+    if warehouse.table_cache is not None and entry is not None:
+        for before, table in warehouse.table_cache.described:
             if before._replace(properties="") == entry._replace(properties=""):
                 return replace(table, name=name)
-    return demand(warehouse, name)
+    return require_hive_table(warehouse, name)
 
 
-def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
+def require_eligible_table(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
     """Return the metadata of a Hive table that can be migrated to a format.
 
     Raises:
         TableError: The table doesn't exist, or the user may not describe it.
         Refused: It isn't a Hive table, or can't be migrated.
     """
-    table = demand(warehouse, name)
+    table = require_hive_table(warehouse, name)
     if finding := ineligibility(table, form):
         raise finding.refusal
     return table
@@ -139,7 +139,7 @@ def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition
     return tuple(list_partitions(warehouse.spark, table.name, table.location, columns))
 
 
-def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
+def list_table_files(warehouse: Warehouse, table: HiveTable) -> TableFiles:
     """List a table's partitions and files.
 
     Raises:
@@ -153,16 +153,16 @@ def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
     return found
 
 
-def last_listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
+def last_table_files(warehouse: Warehouse, table: HiveTable) -> TableFiles:
     """Return the run's last listing of a table's partitions and files; list them if there is none.
 
     Raises:
-        TableError: As in `listed`.
+        TableError: As in `list_table_files`.
     """
     known = warehouse.prepared.listed if warehouse.prepared else None
     if known is not None and known.table.name == table.name:
         return known._replace(table=table)
-    return listed(warehouse, table)
+    return list_table_files(warehouse, table)
 
 
 def partition_columns(table: HiveTable) -> tuple[PartitionColumn, ...]:
@@ -191,7 +191,7 @@ def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
     Raises:
         TableError: Spark hides a property that Tableferry set.
     """
-    properties = demand_shown(name, description.get("table_properties", {}))
+    properties = require_shown_properties(name, description.get("table_properties", {}))
     return HiveTable(
         name=name,
         kind=Kind.HIVE,

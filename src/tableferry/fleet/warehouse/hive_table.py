@@ -27,7 +27,7 @@ SOURCE = "tableferry.source"
 """The property with the name of the Hive table from which a target was created."""
 
 
-MADE_OF = "tableferry.files"
+SOURCE_FILES = "tableferry.files"
 """The property with the fingerprint of the files and partitions from which an Iceberg target was created."""
 
 
@@ -124,7 +124,7 @@ def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
     """Return the types of all leaf fields, by paths in lower case."""
 
     def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, Type]]:
-        if not (parts := parts_of(kind)):
+        if not (parts := child_types(kind)):
             yield path, kind
         for name, part in parts:
             yield from inside((*path, name.lower()), part)
@@ -143,13 +143,13 @@ def iceberg_ids(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
         paths = [(*path, name.lower()) for name, _ in parts]
         ids.update(zip(paths, numbers, strict=False))
         for inner, (_, kind) in zip(paths, parts, strict=True):
-            number(inner, parts_of(kind))
+            number(inner, child_types(kind))
 
     number((), [(column.name, column.type) for column in columns])
     return ids
 
 
-def parts_of(kind: Type) -> Sequence[tuple[str, Type]]:
+def child_types(kind: Type) -> Sequence[tuple[str, Type]]:
     """Return the direct children of a type: a struct's fields, an array's element, a map's key and value."""
     match kind["name"]:
         case "struct":
@@ -162,7 +162,7 @@ def parts_of(kind: Type) -> Sequence[tuple[str, Type]]:
             return []
 
 
-def paths_of(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
+def column_paths(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
     """Yield the paths of all columns and fields."""
 
     def inside(path: ColumnPath, kind: Type) -> Iterator[ColumnPath]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def reached(spark: SparkSession, name: TableName) -> bool:
+def is_reachable(spark: SparkSession, name: TableName) -> bool:
     """Return whether this process's JVM can access the table's metastore; with Spark Connect it can't."""
     if not in_process(spark) or name.parts[0] != DEFAULT_CATALOG:
         return False
@@ -58,7 +58,7 @@ def _client(spark: SparkSession) -> Iterator[Any]:
         client.close()
 
 
-def partitions_read_otherwise(spark: SparkSession, name: TableName) -> list[str]:
+def list_partitions_with_other_format(spark: SparkSession, name: TableName) -> list[str]:
     """Return the partitions whose file format or read options differ from the table's.
 
     A partition keeps the table's format and options at its creation. Each is returned as the list of its
@@ -69,9 +69,9 @@ def partitions_read_otherwise(spark: SparkSession, name: TableName) -> list[str]
     """
     database, table = name.parts[-2:]
     with explaining("METASTORE_PARTITIONS_NOT_READABLE", table=name), _client(spark) as client:
-        of_table = _reading(client.getTable(database, table))
+        of_table = _read_options(client.getTable(database, table))
         partitions = client.listPartitions(database, table, -1)
-        return [str(list(each.getValues())) for each in partitions if _reading(each) != of_table]
+        return [str(list(each.getValues())) for each in partitions if _read_options(each) != of_table]
 
 
 def column_types(spark: SparkSession, name: TableName) -> dict[str, str]:
@@ -86,7 +86,7 @@ def column_types(spark: SparkSession, name: TableName) -> dict[str, str]:
         return {column.getName(): column.getType() for column in columns}
 
 
-def _reading(entry: Any) -> tuple[str, str, dict[str, str]]:
+def _read_options(entry: Any) -> tuple[str, str, dict[str, str]]:
     """Return the input format, SerDe and SerDe properties of a table or partition."""
     storage = entry.getSd()
     serde = storage.getSerdeInfo()

@@ -15,7 +15,7 @@ from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
 
-def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
+def create_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
     """Create a view of all columns of a table, unless it already exists.
 
     The view reads an Iceberg table in the metastore through the fleet's Iceberg catalog, so the readers'
@@ -26,7 +26,7 @@ def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
         TableError: The user may not create the view.
     """
     if name in kinds(warehouse, (name,)):
-        _demand_ours(warehouse, name, target)
+        _require_own_view(warehouse, name, target)
         return
     # With SCHEMA EVOLUTION, the view returns the columns that the table has at the time of the query.
     statement = f"CREATE VIEW {name.sql} WITH SCHEMA EVOLUTION AS {_text(warehouse, target)}"
@@ -34,14 +34,14 @@ def make_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
         warehouse.run(statement, of=(name,))
 
 
-def demand_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
+def require_view_or_free_name(warehouse: Warehouse, name: TableName, target: TableName) -> None:
     """Check that a table's old name is the view of the new table, or is free.
 
     Raises:
         Refused: Another table or view has the name.
     """
     if name in kinds(warehouse, (name,)):
-        _demand_ours(warehouse, name, target)
+        _require_own_view(warehouse, name, target)
 
 
 def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
@@ -53,14 +53,14 @@ def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
     """
     if name not in kinds(warehouse, (name,)):
         return
-    _demand_ours(warehouse, name, target)
+    _require_own_view(warehouse, name, target)
     with explaining("TABLE_NOT_DROPPED", table=name):
         change_if_unchanged(
             warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect(), of=(name,)
         )
 
 
-def _demand_ours(warehouse: Warehouse, name: TableName, target: TableName) -> None:
+def _require_own_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
     # The format of a table that was dropped is unknown, so both texts are accepted.
     texts = {f"SELECT * FROM {table.sql}" for table in (target, warehouse.iceberg(target))}
     kind = kinds(warehouse, (name,))[name]

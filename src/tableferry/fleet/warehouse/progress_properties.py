@@ -49,7 +49,7 @@ _RUNS_PER_PROPERTY = 400
 
 
 @dataclass(frozen=True)
-class Marks:
+class ShadowProgress:
     """The progress of shadow runs, from the Hive table's properties.
 
     Attributes:
@@ -65,12 +65,14 @@ class Marks:
     runs: tuple[str, ...] = ()
 
     @property
-    def half_copied(self) -> str:
+    def interrupted_version(self) -> str:
         """The version that an interrupted run was copying; empty if no run was interrupted."""
         return "" if self.pending == SWEEP else self.pending
 
     @classmethod
-    def read(cls, properties: Mapping[str, str], location: str, target: str, given: str | None) -> Marks:
+    def read(
+        cls, properties: Mapping[str, str], location: str, target: str, given: str | None
+    ) -> ShadowProgress:
         """Read the progress from a Hive table's properties; for another target's id, only the runs count.
 
         If no run recorded a watermark, it's `given`: the version from which the copy was created. A run
@@ -96,7 +98,7 @@ class Marks:
         )
 
 
-def runs_noted(runs: Sequence[str]) -> dict[str, str]:
+def run_properties(runs: Sequence[str]) -> dict[str, str]:
     """Return properties with the names of runs, each short enough for the metastore."""
     size = _RUNS_PER_PROPERTY
     chunks = (runs[start : start + size] for start in range(0, len(runs), size))

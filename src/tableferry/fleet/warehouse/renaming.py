@@ -39,11 +39,11 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
             pass
         case _:
             raise Refused("NEW_NAME_TAKEN", table=name, name=to)
-    demand_files_stay(name, entry)
+    require_fixed_location(name, entry)
     statement = rename_statement(warehouse, entry.kind, name, to)
 
     def alter() -> None:
-        with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
+        with warehouse.table_cache.keep_renamed(name, to) if warehouse.table_cache else nullcontext():
             warehouse.spark.sql(statement).collect()
             if entry.kind is Kind.ICEBERG:
                 # The Iceberg catalog may have cached an earlier table with the new name.
@@ -60,7 +60,7 @@ def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: Tabl
     return f"ALTER {word} {old.sql} RENAME TO {_in_its_catalog(warehouse, to).sql}"
 
 
-def demand_files_stay(name: TableName, entry: Entry) -> None:
+def require_fixed_location(name: TableName, entry: Entry) -> None:
     """Check that a rename doesn't move the table's files, which other tables read.
 
     A Delta table is managed by the metastore if it was recreated without a location.

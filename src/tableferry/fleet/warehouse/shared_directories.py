@@ -39,7 +39,7 @@ class DirectoryIndex:
             self._tables.setdefault(_place(location), []).append((name, location))
         self._sorted = sorted(self._tables)
 
-    def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
+    def overlapping(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
         """Return the other tables whose directory equals, contains or is in this one."""
         scheme, authority, path = _place(location)
         directories = [(scheme, authority, parent) for parent in (path, *parents(path))]
@@ -76,7 +76,7 @@ class _Listed:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class TableDirectories:
     """A cache of the directories of all tables of each catalog; it's reloaded after ten minutes.
 
     Attributes:
@@ -87,7 +87,7 @@ class Neighbourhood:
     _catalogs: dict[str, _Listed] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def around(
+    def overlapping(
         self, spark: SparkSession, name: TableName, location: str, apart: Collection[TableName] = ()
     ) -> tuple[tuple[TableName, str], ...]:
         """Return the other tables whose directory equals, contains or is in the table's directory.
@@ -95,7 +95,7 @@ class Neighbourhood:
         The directory for the Hive copy's rewritten partitions is checked too. Tables in `apart` are left out.
         """
         index = self._listed(spark, name.parts[0]).directories
-        tables = (*index.around(name, location), *index.around(name, sync_folder(location)))
+        tables = (*index.overlapping(name, location), *index.overlapping(name, sync_folder(location)))
         names = {table.key for table in apart}
         return tuple(table for table in dict.fromkeys(tables) if table[0].key not in names)
 

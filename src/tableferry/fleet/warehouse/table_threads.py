@@ -15,7 +15,7 @@ from tableferry.spark import session
 T = TypeVar("T")
 
 
-def warehouses_beside(warehouse: Warehouse, count: int) -> list[Warehouse]:
+def warehouses_for_threads(warehouse: Warehouse, count: int) -> list[Warehouse]:
     """Return a warehouse with a separate session for each of several threads.
 
     Separate sessions are needed because Spark's settings apply to a whole session. The list is empty if
@@ -37,9 +37,9 @@ class TableThreads:
 
     def submit(self, work: Callable[[Warehouse], T]) -> Future[T]:
         """Run a function in a thread with the next free warehouse."""
-        return self._pool.submit(self._with_one, work)
+        return self._pool.submit(self._run_with_warehouse, work)
 
-    def _with_one(self, work: Callable[[Warehouse], T]) -> T:
+    def _run_with_warehouse(self, work: Callable[[Warehouse], T]) -> T:
         warehouse = self._free.get()
         try:
             return work(warehouse)

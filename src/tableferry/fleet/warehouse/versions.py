@@ -15,7 +15,7 @@ NO_SNAPSHOT = "-1"
 _SNAPSHOT = re.compile(r"[\[,]current-snapshot-id=(\d+|none)(?=[,\]])")
 
 
-def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
+def current_version(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
     """Return an Iceberg table's snapshot id or a Delta table's version, as text."""
     spark = warehouse.spark
     if form is TargetFormat.ICEBERG:
@@ -26,12 +26,12 @@ def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
     return str(rows[0]["version"]) if rows else NO_SNAPSHOT
 
 
-def of_properties(properties: Mapping[str, str]) -> str:
+def snapshot_in_properties(properties: Mapping[str, str]) -> str:
     """Return an Iceberg table's snapshot id from the result of SHOW TBLPROPERTIES."""
     return properties.get("current-snapshot-id", "none").replace("none", NO_SNAPSHOT)
 
 
-def described(details: Mapping[str, str]) -> str | None:
+def snapshot_in_description(details: Mapping[str, str]) -> str | None:
     """Return an Iceberg table's snapshot id from the result of DESCRIBE; None if it's ambiguous."""
     # A user's property may contain the same text.
     found = _SNAPSHOT.findall(details.get("Table Properties", ""))

@@ -33,7 +33,7 @@ Mentions = Mapping[TableName, set[str]]
 # Describing thousands of views for each of thousands of tables takes hours, so they are cached.
 _SECONDS = 600.0
 # The parser doesn't find the tables that Spark reads with these.
-_UNFOLLOWED = re.compile(r"\b(IDENTIFIER|STREAM|TABLE)\b", re.IGNORECASE)
+_UNPARSABLE = re.compile(r"\b(IDENTIFIER|STREAM|TABLE)\b", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\s(),;'\"]+")
 _OWNER = f"spark.sql.catalog.{DEFAULT_CATALOG}"
 _ICEBERG_OWNS = {_OWNER: "org.apache.iceberg.spark.SparkSessionCatalog", f"{_OWNER}.type": "hive"}
@@ -64,7 +64,7 @@ class Views:
             return known[1]
 
 
-def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
+def list_views_over(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
     """Return the views of a table's schema that read it, directly or through other views.
 
     Raises:
@@ -82,10 +82,13 @@ def _mentions(spark: SparkSession, schema: TableName) -> Mentions:
         shown = spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
         views = sorted(TableName((*schema.parts, row["viewName"])) for row in shown)
         descriptions = parallel_map(lambda view: describe(spark, view), views)
-    return {view: mentioned(description, view) for view, description in zip(views, descriptions, strict=True)}
+    return {
+        view: list_referenced_tables(description, view)
+        for view, description in zip(views, descriptions, strict=True)
+    }
 
 
-def check(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:
+def list_unreadable_views(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:
     """Read a row of every view over a table, and return an error for each unreadable view.
 
     Views over an Iceberg table are read in a session whose ``spark_catalog`` is Iceberg's, because Delta's
@@ -94,7 +97,7 @@ def check(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:
     Raises:
         TableError: The user may not list the schema's views.
     """
-    views = above(warehouse, name)
+    views = list_views_over(warehouse, name)
     session = _session(warehouse, name) if views else None
     if session is None:
         return ()
@@ -123,19 +126,19 @@ def _session(warehouse: Warehouse, name: TableName) -> SparkSession | None:
     return other
 
 
-def mentioned(description: Mapping[str, Any], view: TableName) -> set[str]:
+def list_referenced_tables(description: Mapping[str, Any], view: TableName) -> set[str]:
     """Return the keys of the tables that a view reads, from the result of DESCRIBE … AS JSON.
 
     A name without a schema is resolved in the view's schema.
     """
-    schema = namespace(description, view)
+    schema = view_namespace(description, view)
     names = _names(str(description.get("view_text", "")))
     return {key(TableName((*schema[: max(3 - len(name), 0)], *name))) for name in names if all(name)}
 
 
 def _names(query: str) -> set[tuple[str, ...]]:
     with suppress(SqlglotError, RecursionError):
-        if not _UNFOLLOWED.search(query):
+        if not _UNPARSABLE.search(query):
             trees = [tree for tree in sqlglot.parse(query, dialect="spark") if tree is not None]
             tables = (table for tree in trees for table in tree.find_all(exp.Table))
             return {tuple(part.name for part in table.parts) for table in tables}
@@ -144,7 +147,7 @@ def _names(query: str) -> set[tuple[str, ...]]:
     return words | {word[-1:] for word in words}
 
 
-def namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
+def view_namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
     """Return the catalog and schema of unqualified names in a view; a schema may have several parts."""
     recorded = str(description.get("view_catalog_and_namespace", ""))
     return parts_of(recorded) if recorded else (DEFAULT_CATALOG, *view.parts)[-3:-1]

@@ -26,9 +26,9 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.copy_locations import is_written, new_location
 from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.frames import with_null_partitions
-from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveTable, paths_of
+from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveTable, column_paths
 from tableferry.fleet.warehouse.partition_conditions import sql_type
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
@@ -115,7 +115,7 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Rewritten
     """
     spark, number, notes = warehouse.spark, 0, []
     if form is TargetFormat.ICEBERG:
-        version = versions.current(warehouse, name, form)
+        version = versions.current_version(warehouse, name, form)
         commits = _ancestry(warehouse, name, version)
     else:
         history = spark.sql(f"DESCRIBE HISTORY {name.sql}")
@@ -208,12 +208,12 @@ def remove_files(
         ClaimLost: Another worker has the job.
         TableError: The catalog can't be listed.
     """
-    table = hive.layout(warehouse, hive_table)
+    table = hive.read_layout(warehouse, hive_table)
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
-    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    directories = warehouse.directories or TableDirectories()
     # The new table may be in another catalog. A table that still has its name wasn't dropped, so it counts.
     catalogs = [TableName((name, "", "")) for name in dict.fromkeys((target.parts[0], hive_table.parts[0]))]
-    around = partial(neighbourhood.around, warehouse.spark, location=folder, apart=(hive_table,))
+    around = partial(directories.overlapping, warehouse.spark, location=folder, apart=(hive_table,))
     others = [str(name) for found in map(around, catalogs) for name, _ in found]
     if any(below(split(location)[2], split(folder)[2]) is not None for location in read):
         others.append(str(hive_table))
@@ -272,7 +272,7 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
     # The commits show the copy's content only as long as none of them is cleaned up.
     made_of[_RETENTION] = _FOR_EVER
     if warehouse.column_mapping and not all(
-        overlay.is_plain_name(path[-1]) for path in paths_of(table.columns)
+        overlay.is_plain_name(path[-1]) for path in column_paths(table.columns)
     ):
         made_of |= _MAPPING
     if any(_DEFAULT in field.metadata for field in schema):

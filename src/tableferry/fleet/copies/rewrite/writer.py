@@ -57,7 +57,7 @@ def write_before_block(warehouse: Warehouse, source: TableName, target: TableNam
     """
     rows, left = 0, 0
     differing: Mapping[str, comparison.RowsDiffer] = {}
-    listed = hive.listed(warehouse, hive.demand(warehouse, source))
+    listed = hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
     for _ in range(_MOST_PASSES):
         failure: TableError | comparison.RowsDiffer | None = None
         try:
@@ -73,7 +73,7 @@ def write_before_block(warehouse: Warehouse, source: TableName, target: TableNam
             failure = error
         # Hours may have passed.
         warehouse.forget((source,))
-        before, listed = listed, hive.listed(warehouse, hive.demand(warehouse, source))
+        before, listed = listed, hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
         unchanged = listed.digest == before.digest
         if failure is not None:
             if unchanged:
@@ -91,7 +91,9 @@ def write_during_block(warehouse: Warehouse, source: TableName, target: TableNam
         Refused: As `write_before_block`.
         TableError: As `write_before_block`.
     """
-    work = _Rewrite.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
+    work = _Rewrite.on(
+        warehouse, hive.last_table_files(warehouse, hive.require_hive_table(warehouse, source)), target, form
+    )
     names = list_outdated_partitions(work.wanted, work.copy.held)
     work.write(names)
     if form is TargetFormat.DELTA:
@@ -114,7 +116,9 @@ def require_rewritten_rows(
         Refused: Another process wrote to the copy.
         TableError: The copy was written from other files, or a table can't be read.
     """
-    work = _Rewrite.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
+    work = _Rewrite.on(
+        warehouse, hive.last_table_files(warehouse, hive.require_hive_table(warehouse, source)), target, form
+    )
     if other := list_foreign_partitions(work.wanted, work.copy.held):
         raise TableError(
             "REWRITTEN_COPY_OUTDATED",
