@@ -108,7 +108,7 @@ class Fleet:
     def live(self, table: str) -> TableName:
         """Return what a table is called now: by its new name once it has that, and else by its old one."""
         names = Names.of(self.job(table))
-        moved = names.target in existing.job_tables(self.warehouse, names)
+        moved = names.target in existing.list_job_tables(self.warehouse, names)
         return names.target if moved else names.main
 
     def rows(self, table: str | TableName) -> list[tuple[Any, ...]]:

@@ -115,7 +115,7 @@ class HandChangeScenario:
 
     def is_new_table_sound(self) -> bool:
         """Return whether the new table has its name and can be read."""
-        tables = existing.job_tables(self.model.fleet.warehouse, self.names)
+        tables = existing.list_job_tables(self.model.fleet.warehouse, self.names)
         return tables.get(self.names.target) is target_kind(self.job) and self.backup is None
 
     def rows_of_hive_copy(self) -> set[Row] | None:

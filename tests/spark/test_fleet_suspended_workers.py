@@ -250,7 +250,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     at = current(ours.warehouse, names.dropped if form is TargetFormat.ICEBERG else names.copy, form)
     job = replace(ours.job("t"), shadow_watermark=at)
     perform(DropCopy(names.copy, names.main, form), job, ours.warehouse, lambda job: job)
-    assert existing.job_tables(ours.warehouse, names) == {names.main: Kind.HIVE}
+    assert existing.list_job_tables(ours.warehouse, names) == {names.main: Kind.HIVE}
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 

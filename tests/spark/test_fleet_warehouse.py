@@ -176,7 +176,7 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
 def test_which_names_there_are(warehouse: Warehouse) -> None:
     main = table_name("events")
     names = Names(main, main, table_name("an_iceberg"), table_name("a_delta"), table_name("EVENTS_view"))
-    assert existing.job_tables(warehouse, names) == {
+    assert existing.list_job_tables(warehouse, names) == {
         names.main: Kind.HIVE,
         names.hive: Kind.ICEBERG,
         names.archived: Kind.DELTA,
@@ -206,7 +206,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
         definitions.carry(warehouse, names.main, names.copy, form)
         assert rows(warehouse, names.copy, kind) == before
         assert rows(warehouse, names.main) == before
-    assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
+    assert existing.list_job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
     assert fence.differences(warehouse, names.main, marked) == ""
     comparison.require_same_rows(warehouse, names.main, names.copy)
 
@@ -217,7 +217,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     for _ in range(2):
         renaming.rename(warehouse, names.copy, names.main)
         assert rows(warehouse, names.main, kind) == before
-    assert existing.job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
+    assert existing.list_job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
     assert views.list_unreadable_views(warehouse, names.main) == ()
     comparison.require_same_rows(warehouse, names.hive, names.main)
     assert contents(warehouse, names.hive) == files
@@ -231,7 +231,7 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
         assert external.set_managed(warehouse, names.main, managed=True)
     assert rows(warehouse, names.main) == before
     assert contents(warehouse, names.main) == files
-    assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE}
+    assert existing.list_job_tables(warehouse, names) == {names.main: Kind.HIVE}
     assert fence.differences(warehouse, names.main, marked) == ""
     now = catalog.described(warehouse.spark, names.main)
     same = ("Type", "Owner", "Location", "Comment", "Provider", "Serde Library")

@@ -177,7 +177,7 @@ def test_a_table_of_the_new_one_s_name_that_was_not_made_of_the_hive_table_is_an
     monkeypatch.setattr(existing, "entries", lambda *_: tables)
     monkeypatch.setattr(asking, "properties", lambda *_: properties)
     nothing: Any = None
-    found = existing.job_tables(Warehouse(nothing, nothing), ELSEWHERE)
+    found = existing.list_job_tables(Warehouse(nothing, nothing), ELSEWHERE)
     assert found == {MAIN: Kind.HIVE, LAKE: expected}
 
 
@@ -190,7 +190,7 @@ def test_a_hive_table_that_somebody_made_while_the_names_were_swapped_is_another
     tables[COPY] = entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t"))
     monkeypatch.setattr(existing, "entries", lambda *_: tables)
     nothing: Any = None
-    found = existing.job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
+    found = existing.list_job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
     assert found[MAIN] is (Kind.HIVE if main == "/lake/t" else Kind.OTHER)
     assert found[HIVE] is Kind.HIVE
 

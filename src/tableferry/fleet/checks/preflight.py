@@ -102,7 +102,7 @@ def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
     table = hive.require_hive_table(warehouse, names.main)
     if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return ineligible
-    kinds = existing.job_tables(warehouse, names)
+    kinds = existing.list_job_tables(warehouse, names)
     # A copy may exist already; the migration updates or drops it.
     own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
     if taken := kinds.keys() - {names.main} - own:

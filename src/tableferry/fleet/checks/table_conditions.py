@@ -28,7 +28,7 @@ def table_conditions(warehouse: Warehouse, job: Job) -> tuple[Condition, Conditi
         TableError: A schema doesn't exist or can't be listed, or a table can't be described.
     """
     names = Names.of(job)
-    tables = existing.job_tables(warehouse, names)
+    tables = existing.list_job_tables(warehouse, names)
     return _new_table(warehouse, job, tables), _hive_copy(warehouse, job, tables)
 
 

@@ -101,7 +101,7 @@ def close(worker: Worker) -> ModeReport:
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         try:
-            steps = closing_steps(job, existing.job_tables(warehouse, Names.of(job)))
+            steps = closing_steps(job, existing.list_job_tables(warehouse, Names.of(job)))
         except TableferryError as error:
             return JobReport(job, "paused", (), error.one_line)
         return JobReport(job, "planned", tuple(map(str, steps)))
@@ -129,7 +129,7 @@ def _marked(job: Job, at: datetime) -> Marking:
 
 
 def _close(run: JobRun) -> JobReport:
-    for step in closing_steps(run.job, existing.job_tables(run.warehouse, Names.of(run.job))):
+    for step in closing_steps(run.job, existing.list_job_tables(run.warehouse, Names.of(run.job))):
         run.perform(step)
     kept, left = run.job.record.closing.get(KEPT, ()), run.job.record.left_directories
     closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}

@@ -118,7 +118,7 @@ def _has_both(job: Job, warehouse: Warehouse) -> bool:
     if job.state is not State.SYNC_HIVE:
         return True
     target = Names.of(job).target
-    return existing.job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
+    return existing.list_job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
 
 
 def _conditions(run: RunningJob) -> tuple[Condition, Condition]:

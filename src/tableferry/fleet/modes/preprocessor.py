@@ -79,7 +79,7 @@ def _looked(
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
     job = job.with_record(rewritten={"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None)
     names = Names.of(job)
-    others = existing.job_tables(warehouse, names).keys() - {names.main}
+    others = existing.list_job_tables(warehouse, names).keys() - {names.main}
     if others:
         taken = existing.name_taken_finding(others)
         return job.paused(taken.reason, taken.text)

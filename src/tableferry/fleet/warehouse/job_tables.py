@@ -105,7 +105,7 @@ class JobTableCache:
             self.entries |= {to: known, name: None}
 
 
-def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
+def list_job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
     """Return the job's existing tables with their kinds.
 
     An Iceberg or Delta table with the new table's name is `Kind.OTHER` if it wasn't created from this job's
@@ -159,9 +159,9 @@ def require_own_table(warehouse: Warehouse, names: Names, name: TableName) -> No
 
     Raises:
         Refused: It was replaced.
-        TableError: As in `job_tables`.
+        TableError: As in `list_job_tables`.
     """
-    if job_tables(warehouse, names).get(name) is Kind.OTHER:
+    if list_job_tables(warehouse, names).get(name) is Kind.OTHER:
         raise Refused(
             "NEW_TABLE_OF_OTHER_SOURCE",
             table=name,
