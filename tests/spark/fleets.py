@@ -26,7 +26,7 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse, disable_redaction
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
@@ -108,7 +108,7 @@ class Fleet:
     def live(self, table: str) -> TableName:
         """Return what a table is called now: by its new name once it has that, and else by its old one."""
         names = Names.of(self.job(table))
-        moved = names.target in existing.list_job_tables(self.warehouse, names)
+        moved = names.target in job_tables.list_job_tables(self.warehouse, names)
         return names.target if moved else names.main
 
     def rows(self, table: str | TableName) -> list[tuple[Any, ...]]:

@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 from tableferry import cli
 from tableferry.fleet.closure import removal
 from tableferry.fleet.closure.leftovers import require_keeps_files
+from tableferry.fleet.closure.referenced_files import list_referenced_files
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropArchived, Step
@@ -31,8 +33,6 @@ from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.every_version import list_referenced_files
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.spark import session
 
 FORMATS = list(TargetFormat)

@@ -23,7 +23,7 @@ from tableferry.fleet.copies.iceberg import create_statement
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Change
 from tableferry.fleet.jobs.job import State, TargetFormat
-from tableferry.fleet.warehouse import hive, versions
+from tableferry.fleet.warehouse import hive, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -302,7 +302,7 @@ def test_writer_that_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) ->
 
     def guard() -> None:
         # Right before the version is taken.
-        if versions.current_version(ours.warehouse, copy, DELTA) == "0":
+        if target_versions.current_version(ours.warehouse, copy, DELTA) == "0":
             ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
 
     with conditions.raises("COPY_WRITTEN_AFTER_SYNC", version=1):

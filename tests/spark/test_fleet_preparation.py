@@ -39,7 +39,7 @@ from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.shadow_runs import trial
-from tableferry.fleet.warehouse import asking, existing, hive
+from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, list_files, listing
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy, members
@@ -344,7 +344,9 @@ def test_foreign_change_of_an_iceberg_copy_is_found(ours: Fleet, writers: Writer
         ours.spark.sql(f"INSERT INTO {name} VALUES (1, 2, 'a')")
     else:
         # A column's values are all null from now on.
-        properties = asking.properties(copying.warehouse.spark, copying.warehouse.iceberg(copying.target))
+        properties = table_descriptions.properties(
+            copying.warehouse.spark, copying.warehouse.iceberg(copying.target)
+        )
         mapping = properties[MAPPING].replace("double_id", "nothing")
         ours.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{MAPPING}' = '{mapping}')")
     with pytest.raises(RowsDiffer):
@@ -713,7 +715,7 @@ def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Pa
     )
     ours.spark.sql(f"INSERT INTO {source.sql} VALUES (1, 'a')")
     warehouse = replace(
-        ours.warehouse, prepared=PreparedCopy(), table_cache=existing.JobTableCache((source, copy))
+        ours.warehouse, prepared=PreparedCopy(), table_cache=job_tables.JobTableCache((source, copy))
     )
     assert compare_ahead(warehouse, source) == 1
     other = session.beside(ours.spark)
@@ -723,7 +725,7 @@ def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Pa
     hive.list_table_files(warehouse, hive.read_layout(warehouse, source))
     delta.create_copy(warehouse, source, copy)
     # The next transition reads all of the job's tables, and the fence lists the files.
-    existing.kinds(warehouse, (source, copy))
+    job_tables.kinds(warehouse, (source, copy))
     hive.list_table_files(warehouse, hive.read_layout(warehouse, source))
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("late")):
         comparison.require_copy_has_same_rows(warehouse, source, copy)

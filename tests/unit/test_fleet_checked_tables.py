@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableferry.fleet.warehouse.existing import is_same_origin
+from tableferry.fleet.warehouse.job_tables import is_same_origin
 
 BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
 

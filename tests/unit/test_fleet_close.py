@@ -21,6 +21,8 @@ from tableferry import cli
 from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.closure.leftovers import Leftovers, LeftoverStatus
 from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
@@ -33,10 +35,8 @@ from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry
 from tableferry.fleet.warehouse.hive_files import ListedFile
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.progress_properties import ROOT
+from tableferry.fleet.warehouse.job_tables import Entry
 
 NOW = fleets.NOW
 DAY = timedelta(days=1)

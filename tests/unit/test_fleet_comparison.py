@@ -13,12 +13,12 @@ from tableferry import verify
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Appended
+from tableferry.fleet.hive_tables.hive_table import SOURCE_FILES, HiveColumn, HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, versions
+from tableferry.fleet.warehouse import table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import SOURCE_FILES, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,
     DeltaDraft,
@@ -112,7 +112,7 @@ def test_recreated_or_changed_copy_is_compared_as_a_whole(
     monkeypatch.setattr(iceberg, "_map_file_names", lambda *_: "[]")
     monkeypatch.setattr(iceberg, "change_if_unchanged", lambda *_: statements.append("drop"))
     monkeypatch.setattr(iceberg_commit, "append", lambda *_: Appended([], None, "9", "[]"))
-    monkeypatch.setattr(versions, "current_version", lambda *_: "8")
+    monkeypatch.setattr(target_versions, "current_version", lambda *_: "8")
     # A file that is gone was compared too, so that none is left to be compared.
     prepared = PreparedCopy(made=UPDATED, compared=ComparedFiles("as it was read", ALL))
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
@@ -159,7 +159,7 @@ def test_altered_table_is_compared_as_a_whole(
         prepared.made = IcebergCopy(table.reading, "7", members("day=a"), members("day=a"))
         reading = json.dumps([table.reading, [], None])
         properties = {"current-snapshot-id": "7"}
-        monkeypatch.setattr(asking, "properties", lambda *_: properties)
+        monkeypatch.setattr(table_descriptions, "properties", lambda *_: properties)
     else:
         reading = json.dumps([table.reading, "as Delta"])
         draft: Any = SimpleNamespace(files=files)

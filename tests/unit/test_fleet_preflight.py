@@ -26,6 +26,8 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
 from tableferry.fleet.hive_copy.table import scratch_name
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
@@ -42,10 +44,9 @@ from tableferry.fleet.reports.preflight import (
     preflight_lines,
     preflight_page,
 )
-from tableferry.fleet.warehouse import existing, hive, metastore, shared_directories
+from tableferry.fleet.warehouse import hive, job_tables, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
-from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, TableDirectories
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
@@ -236,7 +237,7 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
     monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: table)
     monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     found_kinds = {NAME: Kind.HIVE, own: Kind.DELTA}
-    monkeypatch.setattr(existing, "job_tables", lambda *_: found_kinds)
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: found_kinds)
     session: Any = Session(["sales"])
     warehouse = Warehouse(session, session)
     assert first_finding(warehouse, ready) is None
@@ -277,7 +278,7 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
     monkeypatch.setattr(shared_directories, "list_tables", lambda *_: tables)
     monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: TABLE)
     monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {NAME: Kind.HIVE})
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {NAME: Kind.HIVE})
     session: Any = Session(["sales"])
     assert first_finding(Warehouse(session, session), ready) is None
     tables["copies"] = trial

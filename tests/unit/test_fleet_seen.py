@@ -15,17 +15,17 @@ from tableferry.errors import TableError
 from tableferry.fleet.copies import comparison, preparation
 from tableferry.fleet.copies.rewrite import writer
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, existing, hive
+from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, JobTableCache, entries, entry_of, kinds
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.job_tables import Entry, JobTableCache, entries, entry_of, kinds
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, snapshot_in_description
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT, snapshot_in_description
 from tableferry.spark.tables import TableName
 
 MAIN, HIVE, COPY = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_hive", "t_iceberg"))
@@ -174,10 +174,10 @@ def test_a_table_of_the_new_one_s_name_that_was_not_made_of_the_hive_table_is_an
     text: str, properties: dict[str, str], expected: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = {MAIN: entry_of(hive_text()), LAKE: entry_of(text)}
-    monkeypatch.setattr(existing, "entries", lambda *_: tables)
-    monkeypatch.setattr(asking, "properties", lambda *_: properties)
+    monkeypatch.setattr(job_tables, "entries", lambda *_: tables)
+    monkeypatch.setattr(table_descriptions, "properties", lambda *_: properties)
     nothing: Any = None
-    found = existing.list_job_tables(Warehouse(nothing, nothing), ELSEWHERE)
+    found = job_tables.list_job_tables(Warehouse(nothing, nothing), ELSEWHERE)
     assert found == {MAIN: Kind.HIVE, LAKE: expected}
 
 
@@ -188,9 +188,9 @@ def test_a_hive_table_that_somebody_made_while_the_names_were_swapped_is_another
     places = {MAIN: main, HIVE: hive}
     tables = {name: entry_of(hive_text().replace("/lake/t", at)) for name, at in places.items()}
     tables[COPY] = entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t"))
-    monkeypatch.setattr(existing, "entries", lambda *_: tables)
+    monkeypatch.setattr(job_tables, "entries", lambda *_: tables)
     nothing: Any = None
-    found = existing.list_job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
+    found = job_tables.list_job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
     assert found[MAIN] is (Kind.HIVE if main == "/lake/t" else Kind.OTHER)
     assert found[HIVE] is Kind.HIVE
 

@@ -26,11 +26,9 @@ from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.iceberg_changes import IcebergTarget
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata
 from tableferry.fleet.hive_copy.table import HiveCopy
-from tableferry.fleet.shadow_runs.unused_directories import unused
-from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.partition_conditions import chunks, spec, where
-from tableferry.fleet.warehouse.partitions import Partition, canonical, parse, parsed, spell
-from tableferry.fleet.warehouse.progress_properties import (
+from tableferry.fleet.hive_tables.partition_conditions import chunks, spec, where
+from tableferry.fleet.hive_tables.partitions import Partition, canonical, parse, parsed, spell
+from tableferry.fleet.hive_tables.progress_properties import (
     FOLDER,
     PENDING,
     RUNS,
@@ -39,7 +37,9 @@ from tableferry.fleet.warehouse.progress_properties import (
     WATERMARK,
     ShadowProgress,
 )
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.shadow_runs.unused_directories import unused
+from tableferry.fleet.warehouse.context import Access, Warehouse
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName

@@ -30,7 +30,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import old_name
+from tableferry.fleet.warehouse import old_name_view
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -176,7 +176,7 @@ def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
         logged_in.put_table(str(name), "someone@example.com")
         logged_in.tables[str(name)]["table_type"] = "VIEW"
 
-    monkeypatch.setattr(old_name, "create_view", create_view)
+    monkeypatch.setattr(old_name_view, "create_view", create_view)
     run.perform(MakeView(names.main, names.target))
     assert logged_in.granted(str(names.main)) == READERS
     assert logged_in.tables[str(names.main)]["owner"] == "boss@corp.com"

@@ -15,9 +15,9 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     with_file_names,
     with_orc_positions,
 )
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
 from tableferry.spark.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))

@@ -9,10 +9,10 @@ from tests import conditions
 
 from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import renaming
+from tableferry.fleet.warehouse import table_renames
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.existing import Entry, kind_of
+from tableferry.fleet.warehouse.job_tables import Entry, kind_of
 from tableferry.fleet.warehouse.views import Views, list_referenced_tables, list_views_over
 from tableferry.spark.tables import TableName
 
@@ -91,14 +91,14 @@ def test_a_table_whose_files_move_with_its_name_is_not_renamed(
     """As an entry that somebody made anew over a Delta log where the metastore puts tables by itself."""
     name, to = (TableName(("spark_catalog", "db", table)) for table in ("t", "t_delta"))
     entry = Entry(kind, True, "file:/w/db.db/t", "now", "", "", "", "")
-    monkeypatch.setattr(renaming, "entries", lambda *_: {name: entry})
+    monkeypatch.setattr(table_renames, "entries", lambda *_: {name: entry})
     nothing: Any = None
     with conditions.raises("MANAGED_TABLE_WOULD_MOVE", table=name):
-        renaming.rename(nothing, name, to)
+        table_renames.rename(nothing, name, to)
 
 
 def test_in_other_catalogs_files_stay_wherever_they_are() -> None:
     entry = Entry(Kind.DELTA, True, "s3://lake/t", "now", "", "", "", "")
-    renaming.require_fixed_location(TableName(("main", "db", "t")), entry)
+    table_renames.require_fixed_location(TableName(("main", "db", "t")), entry)
     iceberg = entry._replace(kind=Kind.ICEBERG)
-    renaming.require_fixed_location(TableName(("spark_catalog", "db", "t")), iceberg)
+    table_renames.require_fixed_location(TableName(("spark_catalog", "db", "t")), iceberg)

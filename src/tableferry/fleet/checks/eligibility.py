@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tableferry.errors import Paused, Refused
-from tableferry.fleet.jobs.findings import PauseFinding
-from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.hive_table import (
+from tableferry.fleet.hive_tables.hive_table import (
     _SAME_IN_ICEBERG,
     _WIDER_IN_ICEBERG,
     HiveTable,
     Type,
     child_types,
 )
+from tableferry.fleet.jobs.findings import PauseFinding
+from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
 # Types of partition columns that add_files can parse from directory names.

@@ -16,18 +16,19 @@ from tableferry.fleet.copies import delta
 from tableferry.fleet.copies.iceberg_files.file_blockers import list_blockers
 from tableferry.fleet.copies.rewrite import rewritten_copy
 from tableferry.fleet.hive_copy.table import HiveCopy, scratch_name
+from tableferry.fleet.hive_tables import copy_locations, metastore
+from tableferry.fleet.hive_tables.frames import frame_of
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.late_files import suspended_runs
-from tableferry.fleet.warehouse import copy_locations, existing, hive, metastore
+from tableferry.fleet.warehouse import hive, job_tables
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.hive_files import listing
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
-from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -102,11 +103,11 @@ def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
     table = hive.require_hive_table(warehouse, names.main)
     if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return ineligible
-    kinds = existing.list_job_tables(warehouse, names)
+    kinds = job_tables.list_job_tables(warehouse, names)
     # A copy may exist already; the migration updates or drops it.
     own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
     if taken := kinds.keys() - {names.main} - own:
-        return existing.name_taken_finding(taken)
+        return job_tables.name_taken_finding(taken)
     directories = warehouse.directories or TableDirectories()
     facts = PreflightFacts(
         table,
@@ -167,7 +168,7 @@ def _schema_refusal(warehouse: Warehouse, names: Names, form: TargetFormat) -> R
         return None
     schema, place = TableName(copy.parts[:-1]), TableName(names.target.parts[:-1])
     try:
-        if existing.has_schema(warehouse, schema):
+        if job_tables.has_schema(warehouse, schema):
             return None
     except TableError as error:
         return Refused(

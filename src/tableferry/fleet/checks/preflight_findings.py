@@ -10,6 +10,7 @@ from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.hive_copy.table import PURGE
+from tableferry.fleet.hive_tables.hive_table import HiveTable, column_paths, stored_types
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.warehouse.hive_files import (
@@ -17,7 +18,6 @@ from tableferry.fleet.warehouse.hive_files import (
     refuse_files_outside_partitions,
     refuse_nested_files,
 )
-from tableferry.fleet.warehouse.hive_table import HiveTable, column_paths, stored_types
 from tableferry.formats.hive.locations import below, is_hidden, split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.spark.tables import TableName

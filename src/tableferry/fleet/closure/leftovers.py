@@ -18,19 +18,19 @@ from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.commands import command
 from tableferry.fleet.hive_copy.table import PURGE
+from tableferry.fleet.hive_tables.copy_locations import hive_location_of
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import FOLDER, sync_folder
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import first_name
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.file_record import FILES, Record
-from tableferry.fleet.warehouse import asking, hive
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import hive_location_of
-from tableferry.fleet.warehouse.existing import entries, is_created_from
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.progress_properties import FOLDER, sync_folder
+from tableferry.fleet.warehouse.job_tables import entries, is_created_from
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
-from tableferry.fleet.warehouse.table_storage import storage_of
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.fleet.warehouse.views import list_views_over
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -159,7 +159,9 @@ def read_status(
     if form is TargetFormat.ICEBERG:
         try:
             gc = (
-                asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower()
+                table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
+                .get(GC, "true")
+                .lower()
                 == "true"
             )
         except SPARK_ERRORS as error:

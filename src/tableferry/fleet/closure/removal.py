@@ -17,16 +17,16 @@ from tableferry.fleet.closure.leftovers import (
     require_apart,
     require_keeps_files,
 )
+from tableferry.fleet.closure.referenced_files import list_referenced_files
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.every_version import list_referenced_files
-from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_files import list_files
+from tableferry.fleet.warehouse.job_tables import entries
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map
 from tableferry.spark.tables import TableName
@@ -135,7 +135,10 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
     """
     if archived in entries(warehouse, (archived,)):
         raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
-    if asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower() != "false":
+    if (
+        table_descriptions.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower()
+        != "false"
+    ):
         return
     require_alone(warehouse, target, archived, found)
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"

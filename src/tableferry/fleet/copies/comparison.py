@@ -16,14 +16,15 @@ from tableferry import verify
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.copies import delta, delta_trial
 from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
+from tableferry.fleet.hive_tables import partition_conditions
+from tableferry.fleet.hive_tables.frames import frame_of, with_null_partitions
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.partitions import Partition, parsed
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, existing, hive, partition_conditions, versions
+from tableferry.fleet.warehouse import hive, job_tables, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import is_in_hive_directory
-from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.hive_files import TableFiles, listing
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.partitions import Partition, parsed
+from tableferry.fleet.warehouse.job_tables import is_in_hive_directory
 from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,
     DeltaDraft,
@@ -135,8 +136,8 @@ def require_copy_has_same_rows(
     snapshot, mapping = made.snapshot, made.mapping
     with explaining("TABLE_READ_FAILED", table=target):
         if not made_now or mapping is None:
-            properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
-            snapshot, mapping = versions.snapshot_in_properties(properties), properties.get(MAPPING)
+            properties = table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
+            snapshot, mapping = target_versions.snapshot_in_properties(properties), properties.get(MAPPING)
         columns = warehouse.spark.table(warehouse.iceberg(target).sql).schema
     if snapshot != made.snapshot:
         return require_same_rows(warehouse, source, target)
@@ -352,7 +353,7 @@ def read_file_rows(warehouse: Warehouse, listed: TableFiles, files: Collection[M
 
 def read_rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: str | None) -> DataFrame:
     """Return an Iceberg table's rows at a snapshot, or only the rows added since an earlier snapshot."""
-    if since is None and snapshot == versions.NO_SNAPSHOT:
+    if since is None and snapshot == target_versions.NO_SNAPSHOT:
         return warehouse.spark.table(warehouse.iceberg(target).sql).where("false")
     between = {"start-snapshot-id": since, "end-snapshot-id": snapshot}
     options = {"versionAsOf": snapshot} if since is None else between
@@ -389,9 +390,9 @@ def read_rows(
     Raises:
         TableError: The table doesn't exist.
     """
-    spark, kind = warehouse.spark, existing.kind(warehouse, name)
+    spark, kind = warehouse.spark, job_tables.kind(warehouse, name)
     table = warehouse.iceberg(name) if kind is Kind.ICEBERG else name
-    if version == versions.NO_SNAPSHOT:
+    if version == target_versions.NO_SNAPSHOT:
         return spark.table(table.sql).where("false")
     if version is not None:
         return spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF {int(version)}").where(where)

@@ -28,17 +28,17 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     stored,
     with_file_names,
 )
+from tableferry.fleet.hive_tables.hive_table import SOURCE, SOURCE_FILES, HiveTable, Type, iceberg_type
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, versions
+from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.hive_files import TableFiles, digest, refuse_nested_files
-from tableferry.fleet.warehouse.hive_table import SOURCE, SOURCE_FILES, HiveTable, Type, iceberg_type
+from tableferry.fleet.warehouse.job_tables import kinds
 from tableferry.fleet.warehouse.prepared_copy import IcebergCopy, members
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
@@ -113,7 +113,7 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
             _set_properties(warehouse, target, {SOURCE_FILES: made_of})
     mapping = _map_file_names(warehouse, table, target, samples, mapping)
     if paths and snapshot == NO_SNAPSHOT:
-        snapshot = versions.current_version(warehouse, target, TargetFormat.ICEBERG)
+        snapshot = target_versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     return IcebergCopy(table.reading, snapshot, holds, holds, mapping=mapping)
 
 
@@ -142,7 +142,10 @@ def _update_copy(
     if prepared is None or prepared.made is None or prepared.compared is None:
         return None
     before, table, holds = prepared.made, listed.table, members(listed)
-    if (table.reading, versions.snapshot_in_properties(properties)) != (before.reading, before.snapshot):
+    if (table.reading, target_versions.snapshot_in_properties(properties)) != (
+        before.reading,
+        before.snapshot,
+    ):
         return None
     keep = holds & before.holds & prepared.compared.files
     added = holds - keep
@@ -195,7 +198,11 @@ def _read_copy_properties(
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return None
-    properties = asking.properties(warehouse.spark, warehouse.iceberg(target)) if kind is Kind.ICEBERG else {}
+    properties = (
+        table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
+        if kind is Kind.ICEBERG
+        else {}
+    )
     if properties.get(SOURCE) == table.name.key:
         return properties
     raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
@@ -273,7 +280,7 @@ def _map_file_names(
     """
     if samples is not None and not samples:
         return known
-    text = known or asking.properties(warehouse.spark, warehouse.iceberg(target)).get(MAPPING)
+    text = known or table_descriptions.properties(warehouse.spark, warehouse.iceberg(target)).get(MAPPING)
     if text is None:
         return None
     before: list[MappedField] = json.loads(text)

@@ -11,11 +11,11 @@ from pyspark.sql.functions import expr
 
 from tableferry.errors import TableError
 from tableferry.fleet.hive_copy.changes import Added, Changes
+from tableferry.fleet.hive_tables.hive_table import READING
+from tableferry.fleet.hive_tables.partition_conditions import chunks, sql_types, where
+from tableferry.fleet.hive_tables.partitions import Partition, spell
+from tableferry.fleet.hive_tables.progress_properties import ShadowProgress
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import READING
-from tableferry.fleet.warehouse.partition_conditions import chunks, sql_types, where
-from tableferry.fleet.warehouse.partitions import Partition, spell
-from tableferry.fleet.warehouse.progress_properties import ShadowProgress
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.spark import catalog
 from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining

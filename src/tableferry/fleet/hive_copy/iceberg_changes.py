@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from tableferry.fleet.hive_copy.changes import Added, Changes
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata, Snapshot
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.hive_tables.partition_conditions import sql_types, texts
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition
+from tableferry.fleet.hive_tables.progress_properties import ShadowProgress
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.partition_conditions import sql_types, texts
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition
-from tableferry.fleet.warehouse.progress_properties import ShadowProgress
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -156,7 +156,7 @@ class IcebergTarget:
         staged, published = {row[0] for row in keys}, {row[1] for row in keys}
         if key in published:
             return
-        properties = asking.properties(self.spark, self.name)
+        properties = table_descriptions.properties(self.spark, self.name)
         was_on = properties.get(_STAGING) == "true" and _STAGING_NOTE not in properties
         if key not in staged:
             if not was_on:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.hive_copy.changes import Columns
-from tableferry.fleet.warehouse import asking, hive, metastore
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.hive_tables.hive_table import AVRO_SCHEMAS, HiveTable
+from tableferry.fleet.hive_tables.partition_conditions import casts, spec, sql_types
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, parsed, raw, spell
+from tableferry.fleet.hive_tables.progress_properties import PREFIX, fingerprint
+from tableferry.fleet.hive_tables.table_storage import storage_of
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.hive_table import AVRO_SCHEMAS, HiveTable
-from tableferry.fleet.warehouse.partition_conditions import casts, spec, sql_types
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition, parsed, raw, spell
-from tableferry.fleet.warehouse.progress_properties import PREFIX, fingerprint
-from tableferry.fleet.warehouse.table_storage import storage_of
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.formats.hive import session_catalog
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.sql import in_metastore
@@ -285,7 +286,7 @@ class HiveCopy:
         create = f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}"
         # LIKE leaves these out, and Hive's SerDes read some of them, such as serialization.null.format, whose
         # value is often empty: DESCRIBE leaves out those that are.
-        every = self.properties if self.format else asking.properties(self.spark, self.name)
+        every = self.properties if self.format else table_descriptions.properties(self.spark, self.name)
         if properties := user_properties(every):
             create += f" TBLPROPERTIES {pairs(properties)}"
         try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.warehouse.partitions import Partition
+from tableferry.fleet.hive_tables.partitions import Partition
 from tableferry.spark.quoting import literal, quote
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tableferry.fleet.hive_tables.frames import frame_of
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles, list_files
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.prepared_copy import EarlyRecord
-from tableferry.fleet.warehouse.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.formats.hive.partitions import same_values
 from tableferry.spark.quoting import literal

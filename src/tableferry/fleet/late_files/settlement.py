@@ -11,6 +11,9 @@ from tableferry.errors import TableError
 from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_tables import partition_conditions
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parse
+from tableferry.fleet.hive_tables.progress_properties import REPLACED, TARGET, ShadowProgress
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.late_files.appends import LateFile, take
 from tableferry.fleet.late_files.classification import (
@@ -22,11 +25,8 @@ from tableferry.fleet.late_files.classification import (
 )
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.warehouse import partition_conditions
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parse
-from tableferry.fleet.warehouse.progress_properties import REPLACED, TARGET, ShadowProgress
 from tableferry.formats.hive.locations import below, escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import quote

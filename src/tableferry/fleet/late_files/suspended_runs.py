@@ -7,12 +7,12 @@ its files and writes that partition anew; but after a revert there is no next on
 from __future__ import annotations
 
 from tableferry.errors import Refused
+from tableferry.fleet.hive_tables.progress_properties import TARGET, ShadowProgress
 from tableferry.fleet.late_files.classification import run_of
 from tableferry.fleet.late_files.file_record import Record
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, listing
-from tableferry.fleet.warehouse.progress_properties import TARGET, ShadowProgress
 from tableferry.spark.tables import TableName
 
 

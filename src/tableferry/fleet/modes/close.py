@@ -23,7 +23,7 @@ from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.views import Views
@@ -101,7 +101,7 @@ def close(worker: Worker) -> ModeReport:
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         try:
-            steps = closing_steps(job, existing.list_job_tables(warehouse, Names.of(job)))
+            steps = closing_steps(job, job_tables.list_job_tables(warehouse, Names.of(job)))
         except TableferryError as error:
             return JobReport(job, "paused", (), error.one_line)
         return JobReport(job, "planned", tuple(map(str, steps)))
@@ -129,7 +129,7 @@ def _marked(job: Job, at: datetime) -> Marking:
 
 
 def _close(run: JobRun) -> JobReport:
-    for step in closing_steps(run.job, existing.list_job_tables(run.warehouse, Names.of(run.job))):
+    for step in closing_steps(run.job, job_tables.list_job_tables(run.warehouse, Names.of(run.job))):
         run.perform(step)
     kept, left = run.job.record.closing.get(KEPT, ()), run.job.record.left_directories
     closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}

@@ -30,7 +30,7 @@ from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost, lost
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark.tables import TableName
@@ -63,7 +63,7 @@ class JobRun:
         names = Names.of(self.job)
         if names.elsewhere:
             self.warehouse.prepare_catalog(names.target.parts[0])
-        cache = existing.JobTableCache(names.all)
+        cache = job_tables.JobTableCache(names.all)
         self.warehouse = replace(
             self.warehouse, table_cache=cache, prepared=PreparedCopy(), guard=self.demand_claim
         )
@@ -146,7 +146,7 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
     try:
         if (stopped := report_hand_change(job, warehouse)) is not None:
             return stopped
-        steps = dry_run_steps(job, existing.list_job_tables(warehouse, Names.of(job)), transitions)
+        steps = dry_run_steps(job, job_tables.list_job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), error.one_line)
     return JobReport(job, "planned", tuple(map(str, steps)))
@@ -186,7 +186,7 @@ def _once(run: JobRun, transition: Transition) -> None:
     """Make one transition, and save the state that it reached."""
     names = Names.of(run.job)
     resolve_hand_changes(run)
-    steps = plan(run.job, existing.list_job_tables(run.warehouse, names))
+    steps = plan(run.job, job_tables.list_job_tables(run.warehouse, names))
     for step in steps:
         try:
             with stopping_at_lost_metadata(run):
@@ -236,7 +236,7 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
     times = run.job.record.began_again + 1
     if times > ATTEMPTS:
         return False
-    tables = existing.list_job_tables(run.warehouse, names)
+    tables = job_tables.list_job_tables(run.warehouse, names)
     switched = is_switched(names, tables)
     if _is_written_to(run, names.target if switched else names.copy):
         return False
@@ -258,7 +258,10 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
 
 def _is_written_to(run: JobRun, copy: TableName) -> bool:
     """Say whether somebody has written to a copy since the Hive table's definition was carried over."""
-    return versions.current_version(run.warehouse, copy, run.job.target_format) != run.job.shadow_watermark
+    return (
+        target_versions.current_version(run.warehouse, copy, run.job.target_format)
+        != run.job.shadow_watermark
+    )
 
 
 def _settle_late(run: JobRun, names: Names) -> bool:
@@ -267,7 +270,7 @@ def _settle_late(run: JobRun, names: Names) -> bool:
     The new table was written to already, so they aren't swapped back: what came is what comes after any
     switch. Without a record of the copy's files it can't be settled either.
     """
-    if not is_switched(names, existing.list_job_tables(run.warehouse, names)):
+    if not is_switched(names, job_tables.list_job_tables(run.warehouse, names)):
         return False
     run.perform(CheckLate(names.target, names.hive, run.job.target_format, decide=False))
     return not run.job.record.late_files_not_looked_for
@@ -298,7 +301,7 @@ def _let_writers_in(run: JobRun) -> None:
     if run.job.state in (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED):
         # After the switch a Hive table with this name is the Hive copy, or one that another process created.
         return
-    tables = existing.list_job_tables(run.warehouse, names)
+    tables = job_tables.list_job_tables(run.warehouse, names)
     if tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):
         run.perform(UnblockWrites(names.main))
         run.job = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)

@@ -27,6 +27,7 @@ from tableferry.fleet.copies import (
 )
 from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.hive_copy import restoration
+from tableferry.fleet.hive_tables import copy_locations
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
@@ -38,13 +39,12 @@ from tableferry.fleet.late_files.settlement import WrittenLate, check
 from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.shadow_runs.trial import try_shadow
 from tableferry.fleet.warehouse import (
-    copy_locations,
     definitions,
-    existing,
-    external,
-    old_name,
-    renaming,
-    versions,
+    job_tables,
+    managed_tables,
+    old_name_view,
+    table_renames,
+    target_versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
@@ -167,13 +167,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 looked = check(warehouse, target, hive, form, watermark, decide=decide, accept=accept)
             job = _looked(job, hive, looked)
         case steps.MakeExternal(table):
-            if external.is_managed(warehouse, table):
+            if managed_tables.is_managed(warehouse, table):
                 job = save(job.with_record(was_managed=True))
                 with _stopping(PauseReason.MANAGED_TABLE):
-                    external.set_managed(warehouse, table, managed=False)
+                    managed_tables.set_managed(warehouse, table, managed=False)
         case steps.MakeManaged(table):
             if job.record.was_managed:
-                external.set_managed(warehouse, table, managed=True)
+                managed_tables.set_managed(warehouse, table, managed=True)
             job = job.with_record(was_managed=False)
         case steps.MakeTarget(source, target, form):
             make = iceberg.create_copy if form is TargetFormat.ICEBERG else delta.create_copy
@@ -197,16 +197,16 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 raise
             running.update("rows", rows)
         case steps.Rename(table, to):
-            renaming.rename(warehouse, table, to, beside=Names.of(job).all)
+            table_renames.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
-            old_name.create_view(warehouse, source, target)
+            old_name_view.create_view(warehouse, source, target)
             # By this name the Hive table was read, and the rights went along with it when it was renamed.
             hive = Names.of(job).hive
             warehouse.effect(lambda: warehouse.access.carry(hive, source), of=())
         case steps.CheckView(source, target):
-            old_name.require_view_or_free_name(warehouse, source, target)
+            old_name_view.require_view_or_free_name(warehouse, source, target)
         case steps.DropView(source, target):
-            old_name.drop_view(warehouse, source, target)
+            old_name_view.drop_view(warehouse, source, target)
         case steps.AllowLogCleaning(table):
             rewritten_copy.allow_log_cleaning(warehouse, table)
         case steps.WriteCheckpoint(table):
@@ -214,7 +214,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.CheckViews(table):
             job = job.with_record(broken_views=tuple(views.list_unreadable_views(warehouse, table)))
         case steps.Shadow(target, hive, form):
-            existing.require_own_table(warehouse, Names.of(job), target)
+            job_tables.require_own_table(warehouse, Names.of(job), target)
             with (
                 _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
                 _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
@@ -239,7 +239,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = _looked(job, hive, shadowed.looked)
             job = replace(job, shadow_watermark=shadowed.watermark).with_record(accept="", compare_all=False)
         case steps.ShadowWritten(target, hive, form):
-            if versions.current_version(warehouse, target, form) != job.shadow_watermark:
+            if target_versions.current_version(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.WarnOfSharedFiles(hive, target):
             shared_files_comment.add_warning(warehouse, hive, target)

@@ -20,7 +20,7 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse import existing, hive
+from tableferry.fleet.warehouse import hive, job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.progress import task
@@ -79,16 +79,16 @@ def _looked(
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
     job = job.with_record(rewritten={"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None)
     names = Names.of(job)
-    others = existing.list_job_tables(warehouse, names).keys() - {names.main}
+    others = job_tables.list_job_tables(warehouse, names).keys() - {names.main}
     if others:
-        taken = existing.name_taken_finding(others)
+        taken = job_tables.name_taken_finding(others)
         return job.paused(taken.reason, taken.text)
     if (rival := _rival(store, job)) is not None:
         refusal = Refused("NEW_NAME_OF_TWO_JOBS", table=rival.name, name=names.target, other=job.name)
         return job.paused(PauseReason.NAME_TAKEN, PauseFinding(PauseReason.NAME_TAKEN, refusal).text)
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
-    job = job.with_record(checked=existing.read_origin(warehouse, job.name) or {})
+    job = job.with_record(checked=job_tables.read_origin(warehouse, job.name) or {})
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
 

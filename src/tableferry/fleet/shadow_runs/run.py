@@ -34,16 +34,9 @@ from tableferry.fleet.hive_copy.changes import (
 from tableferry.fleet.hive_copy.column_limits import unfit
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target, read_target
-from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.late_files.classification import basename, directory_name
-from tableferry.fleet.late_files.settlement import Settled, read_marks, settle
-from tableferry.fleet.settings import RemovedPartitions
-from tableferry.fleet.shadow_runs.unused_directories import unused
-from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
-from tableferry.fleet.warehouse.hive_files import list_files
-from tableferry.fleet.warehouse.partition_conditions import chunks, texts, where
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parsed
-from tableferry.fleet.warehouse.progress_properties import (
+from tableferry.fleet.hive_tables.partition_conditions import chunks, texts, where
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parsed
+from tableferry.fleet.hive_tables.progress_properties import (
     PARTITIONS,
     SWEEP,
     TARGET,
@@ -51,6 +44,13 @@ from tableferry.fleet.warehouse.progress_properties import (
     has_same_partitions,
     run_properties,
 )
+from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.late_files.classification import basename, directory_name
+from tableferry.fleet.late_files.settlement import Settled, read_marks, settle
+from tableferry.fleet.settings import RemovedPartitions
+from tableferry.fleet.shadow_runs.unused_directories import unused
+from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import quote

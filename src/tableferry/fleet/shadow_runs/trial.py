@@ -8,10 +8,10 @@ from itertools import islice
 
 from tableferry.fleet.hive_copy.changes import Columns
 from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_tables.progress_properties import sync_folder
 from tableferry.fleet.late_files.classification import basename
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.progress_properties import sync_folder
 from tableferry.spark.catalog import explaining
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName

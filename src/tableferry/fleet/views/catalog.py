@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.views.planning import DEFINITION, SOURCE, View, ViewMove
 from tableferry.fleet.views.texts import NotMovable
-from tableferry.fleet.warehouse import asking, metastore
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.views import view_namespace
 from tableferry.spark import catalog, session
@@ -62,7 +63,9 @@ def read_views(warehouse: Warehouse, schema: TableName, wanted: Callable[[TableN
             _log.warning("schema %s is missing, so its views can't be moved", schema)
             return []
         names = sorted(filter(wanted, (TableName((*schema.parts, row["viewName"])) for row in shown)))
-        return parallel_map(lambda name: view_of(name, asking.describe(warehouse.spark, name)), names)
+        return parallel_map(
+            lambda name: view_of(name, table_descriptions.describe(warehouse.spark, name)), names
+        )
 
 
 def view_of(name: TableName, description: dict[str, Any]) -> View:
@@ -144,7 +147,7 @@ def is_current(warehouse: Warehouse, move: ViewMove) -> bool | None:
     """
     spark, new = warehouse.spark, move.new
     try:
-        properties = asking.properties(spark, new)
+        properties = table_descriptions.properties(spark, new)
     except SPARK_ERRORS as error:
         if condition(error).startswith(catalog.MISSING):
             return None
@@ -208,7 +211,7 @@ def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
     view, new = move.view, move.new
     if view.owner and metastore.is_reachable(warehouse.spark, new):
         with explaining("VIEW_OWNER_NOT_CHANGED", view=new, owner=view.owner):
-            owner = asking.describe(warehouse.spark, new).get("owner", "")
+            owner = table_descriptions.describe(warehouse.spark, new).get("owner", "")
 
         def set_owner(entry: Any) -> None:
             entry.setOwner(view.owner)

@@ -16,7 +16,7 @@ from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tableferry.fleet.warehouse.existing import JobTableCache
+    from tableferry.fleet.warehouse.job_tables import JobTableCache
     from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
     from tableferry.fleet.warehouse.shared_directories import TableDirectories
     from tableferry.fleet.warehouse.views import Views
@@ -42,7 +42,7 @@ def disable_table_cache(spark: SparkSession, iceberg_catalog: str) -> None:
 def disable_redaction(spark: SparkSession) -> None:
     """Let a session show table properties that Spark would redact as secrets.
 
-    If Spark refuses the setting, `asking.require_shown_properties` reports hidden properties.
+    If Spark refuses the setting, `table_descriptions.require_shown_properties` reports hidden properties.
     """
     for key, value in SHOWN.items():
         if refusal := _refused(spark, key, value):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse import asking, hive, metastore, versions
+from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.spark.catalog import described_with_columns, explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN
@@ -93,8 +94,8 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
         warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner), of=(target,))
     warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
     # Definitions create no Iceberg snapshot, so the described one is still current.
-    known = versions.snapshot_in_description(details) if form is TargetFormat.ICEBERG else None
-    return known or versions.current_version(warehouse, target, form)
+    known = target_versions.snapshot_in_description(details) if form is TargetFormat.ICEBERG else None
+    return known or target_versions.current_version(warehouse, target, form)
 
 
 def _statements(
@@ -110,7 +111,7 @@ def _statements(
     # DESCRIBE doesn't quote properties. If one can't be found in its text, SHOW TBLPROPERTIES decides.
     shown = details.get("Table Properties", "").replace("[", ",").replace("]", ",")
     clear = all(f",{key}={value}," in shown for key, value in wanted)
-    missing = set() if clear else wanted - asking.properties(warehouse.spark, target).items()
+    missing = set() if clear else wanted - table_descriptions.properties(warehouse.spark, target).items()
     if missing:
         statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES {pairs(dict(missing))}")
     if table.comment and details.get("Comment") != table.comment:

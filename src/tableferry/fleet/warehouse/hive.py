@@ -10,13 +10,13 @@ from typing import Any
 
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.hive_tables.hive_table import Format, HiveColumn, HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.asking import describe, require_shown_properties
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_files import TableFiles, listing
-from tableferry.fleet.warehouse.hive_table import Format, HiveColumn, HiveTable
+from tableferry.fleet.warehouse.job_tables import entries
+from tableferry.fleet.warehouse.table_descriptions import describe, require_shown_properties
 from tableferry.formats.hive.catalog_partitions import list_partitions
 from tableferry.formats.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.spark import catalog

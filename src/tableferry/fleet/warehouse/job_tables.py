@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.hive_tables.copy_locations import hive_location_of
+from tableferry.fleet.hive_tables.hive_table import SOURCE, HiveTable
+from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import hive_location_of
-from tableferry.fleet.warehouse.hive_table import SOURCE, HiveTable
-from tableferry.fleet.warehouse.progress_properties import ROOT
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables
 from tableferry.formats.hive.locations import split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -144,7 +144,7 @@ def _is_own_table(
         return True
     if form is TargetFormat.DELTA and not _is_in_directories(entry, directories):
         # Probation may have changed the Hive table's directory.
-        directories += [asking.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
+        directories += [table_descriptions.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
     return is_created_from(warehouse, source, name, entry, form, directories)
 
 
@@ -197,7 +197,10 @@ def is_created_from(
     if entry.source == source.key or (form is TargetFormat.DELTA and _is_in_directories(entry, directories)):
         return True
     try:
-        return asking.properties(warehouse.spark, warehouse.named(name, form)).get(SOURCE) == source.key
+        return (
+            table_descriptions.properties(warehouse.spark, warehouse.named(name, form)).get(SOURCE)
+            == source.key
+        )
     except SPARK_ERRORS as error:
         if form is TargetFormat.DELTA and not overlay.has_log(warehouse.spark, entry.location):
             return False

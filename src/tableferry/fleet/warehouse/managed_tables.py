@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from tableferry.errors import Refused
+from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import hive, metastore
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import entries
+from tableferry.fleet.warehouse.job_tables import entries
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.tables import TableName
 

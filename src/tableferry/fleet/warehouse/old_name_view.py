@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tableferry.errors import Refused
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kinds, qualified
+from tableferry.fleet.warehouse.job_tables import kinds, qualified
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse.progress_properties import sync_folder
+from tableferry.fleet.hive_tables.progress_properties import sync_folder
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import parents, split
 from tableferry.spark.quoting import unquote

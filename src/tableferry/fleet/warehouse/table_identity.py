@@ -10,7 +10,7 @@ from tableferry.fleet.hive_copy.target import read_target
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, entries
+from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.formats.hive.locations import reachable
 from tableferry.spark import catalog
 from tableferry.spark.driver import in_process

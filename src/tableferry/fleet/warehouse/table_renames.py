@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, entries
+from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName

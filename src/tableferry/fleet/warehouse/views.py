@@ -17,9 +17,9 @@ from sqlglot.errors import SqlglotError
 from tableferry.errors import first_line
 from tableferry.fleet.access.users_file import key
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kind
+from tableferry.fleet.warehouse.job_tables import kind
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.spark.catalog import SPARK_ERRORS, explaining, parallel_map
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName, parts_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tableferry.fleet.warehouse.hive_table import HiveColumn, Type, child_types
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, Type, child_types
 from tableferry.spark.types import ColumnPath, lowered
 
 

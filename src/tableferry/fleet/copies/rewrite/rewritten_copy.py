@@ -19,19 +19,19 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.copies import iceberg
 from tableferry.fleet.copies.rewrite.partitions import CommitNote, CopiedPartition, list_copied_partitions
+from tableferry.fleet.hive_tables.copy_locations import is_written, new_location
+from tableferry.fleet.hive_tables.frames import with_null_partitions
+from tableferry.fleet.hive_tables.hive_table import READING, SOURCE, HiveTable, column_paths
+from tableferry.fleet.hive_tables.partition_conditions import sql_type
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, versions
+from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import is_written, new_location
-from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.frames import with_null_partitions
-from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveTable, column_paths
-from tableferry.fleet.warehouse.partition_conditions import sql_type
+from tableferry.fleet.warehouse.job_tables import kinds
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.table_storage import storage_of
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
@@ -115,7 +115,7 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Rewritten
     """
     spark, number, notes = warehouse.spark, 0, []
     if form is TargetFormat.ICEBERG:
-        version = versions.current_version(warehouse, name, form)
+        version = target_versions.current_version(warehouse, name, form)
         commits = _ancestry(warehouse, name, version)
     else:
         history = spark.sql(f"DESCRIBE HISTORY {name.sql}")
@@ -241,7 +241,7 @@ def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
         TableError: The user may not change the table.
     """
     with explaining("TABLE_NOT_CHANGED", table=name):
-        if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
+        if table_descriptions.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
             statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})"
             warehouse.run(statement, of=(name,))
 
@@ -253,9 +253,9 @@ def _reading(table: HiveTable) -> str:
 def _properties(warehouse: Warehouse, name: TableName, kind: Kind) -> Mapping[str, str]:
     match kind:
         case Kind.ICEBERG:
-            return asking.properties(warehouse.spark, warehouse.iceberg(name))
+            return table_descriptions.properties(warehouse.spark, warehouse.iceberg(name))
         case Kind.DELTA:
-            return asking.properties(warehouse.spark, name)
+            return table_descriptions.properties(warehouse.spark, name)
         case _:
             return {}
 

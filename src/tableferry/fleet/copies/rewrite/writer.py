@@ -25,12 +25,12 @@ from tableferry.fleet.copies.rewrite.partitions import (
     split_into_chunks,
 )
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.hive_tables.partition_conditions import sql_types, where
+from tableferry.fleet.hive_tables.partitions import Partition, parsed
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import TableFiles, refuse_nested_files
-from tableferry.fleet.warehouse.partition_conditions import sql_types, where
-from tableferry.fleet.warehouse.partitions import Partition, parsed
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 

@@ -1,0 +1,1 @@
+"""Metadata, partitions, files and properties of Hive tables, without the fleet's warehouse."""
