@@ -1,4 +1,4 @@
-"""Which access a catalog gets, and the file that says who uses which table."""
+"""The access implementation of each catalog, and the users file."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def kind_of(catalog: str) -> type:
         ("glue", MetastoreAccess),
     ],
 )
-def test_on_databricks_the_workspace_says_which_catalogs_are_unity_s(
+def test_workspace_decides_kind_of_catalog_on_databricks(
     logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, catalog: str, kind: type
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     assert kind_of(catalog) is kind
 
 
-def test_a_closed_catalog_is_unity_s_too(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_without_privileges_is_unity_catalog(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.closed.add("main")
     assert kind_of("main") is UnityAccess
 
 
-def test_a_workspace_that_does_not_answer_is_no_metastore(
-    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_workspace_is_reported(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     logged_in.token = "another"
     advice = re.compile("^Log in with `databricks auth login")
@@ -62,13 +62,15 @@ def test_a_workspace_that_does_not_answer_is_no_metastore(
         kind_of("main")
 
 
-def test_a_local_session_asks_no_workspace(logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_session_sends_no_workspace_request(
+    logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DATABRICKS_HOST")
     assert kind_of("main") is MetastoreAccess
     assert logged_in.asked == []
 
 
-def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
+def test_catalog_access_is_opened_once(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(str(ORDERS), "boss@corp.com", etl={"MODIFY"})
     logged_in.put_table("main.shop.copy")
     opened: list[str] = []
@@ -97,11 +99,11 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     plain = [TableName.parse("shop.orders"), TableName.parse("spark_catalog.shop.orders")]
     assert [access.rights_to_write(table) for table in plain] == [{}, {}]
     assert opened == ["main", "spark_catalog"]
-    # From a metastore to Unity Catalog, or back, nothing can be carried as it is.
+    # Between a metastore and Unity Catalog, grants can't be copied.
     for pair in ((ORDERS, plain[1]), (plain[1], ORDERS)):
         access.carry(*pair)
     assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}
-    # Whoever reaches the files of a metastore's table sees all of it.
+    # All users with access to the files of a metastore's table can read all rows.
     logged_in.tables[str(ORDERS)]["row_filter"] = {"function_name": "main.shop.f", "input_column_names": []}
     with conditions.raises("TARGET_CATALOG_WITHOUT_PROTECTION", hiding=["a row filter"], target=plain[1]):
         access.carry(ORDERS, plain[1])
@@ -109,7 +111,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
         access.give_back(plain[0], rights)
 
 
-def test_a_file_of_users(tmp_path: Path) -> None:
+def test_users_file_gives_owners_and_readers(tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_text(
         "\ufeffTable,user\nshop.Orders,b@corp.com\r\n\nhive_metastore.shop.orders,a@corp.com\n"
@@ -132,7 +134,7 @@ def test_a_file_of_users(tmp_path: Path) -> None:
         (b"table,user\n\xff\n", "USERS_FILE_NOT_CSV", ""),
     ],
 )
-def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
+def test_invalid_users_file_is_refused(tmp_path: Path, content: bytes, condition: str, place: str) -> None:
     file = tmp_path / "users.csv"
     file.write_bytes(content)
     with pytest.raises(TableError) as caught:
@@ -141,7 +143,7 @@ def test_a_wrong_file_of_users(tmp_path: Path, content: bytes, condition: str, p
     assert caught.value.message.startswith(f"{file}:{place}" if place else str(file))
 
 
-def test_no_file_of_users(tmp_path: Path) -> None:
+def test_missing_users_file_is_refused(tmp_path: Path) -> None:
     with conditions.raises(
         "USERS_FILE_NOT_READABLE", file=tmp_path / "users.csv", reason="no such file or directory"
     ):

@@ -1,4 +1,4 @@
-"""Who owns, reads and writes a table of Unity Catalog, through the real client against a small workspace."""
+"""Owners, readers and privileges of Unity Catalog tables, with the real client and a fake workspace."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def access(
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """The process crashes."""
 
 
 @contextmanager
 def dying(unity: UnityAccess, after: int, *, answered: bool) -> Iterator[None]:
-    """Die at the n-th request from here: before it's sent, or when its answer is there."""
+    """Crash at the n-th request: before it's sent, or after its response."""
     api: Any = unity._client.api_client
     real, left = api.do, [after]
 
@@ -69,7 +69,7 @@ def dying(unity: UnityAccess, after: int, *, answered: bool) -> Iterator[None]:
         api.do = real
 
 
-def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspace) -> None:
+def test_modify_privileges_are_revoked_and_restored(logged_in: FakeWorkspace) -> None:
     before = {"etl": {"MODIFY", "SELECT"}, "lake": {"ALL_PRIVILEGES", "MANAGE"}, "bi": {"SELECT"}}
     logged_in.put_table(NAME, "boss@corp.com", **before)
     messages: list[str] = []
@@ -92,7 +92,7 @@ def test_who_may_modify_is_kept_from_it_and_gets_it_back(logged_in: FakeWorkspac
     assert messages == []
 
 
-def test_the_listing_is_needed_where_rights_cannot_be_taken(logged_in: FakeWorkspace) -> None:
+def test_listing_is_needed_if_privileges_cannot_be_revoked(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "boss@corp.com", **{ME: {"MODIFY", "MANAGE"}})
     logged_in.grants["schema", "main.shop"] = {"etl": {"MODIFY", "SELECT"}}
     logged_in.grants["catalog", "main"] = {"etl": {"ALL_PRIVILEGES"}, "bi": {"SELECT", "USE_CATALOG"}}
@@ -108,7 +108,7 @@ def test_the_listing_is_needed_where_rights_cannot_be_taken(logged_in: FakeWorks
     assert logged_in.granted(NAME) == {ME: {"MODIFY", "MANAGE"}}
 
 
-def test_nothing_to_take_is_nothing_to_note(logged_in: FakeWorkspace) -> None:
+def test_table_without_write_privileges_has_empty_record(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "boss@corp.com", bi={"SELECT"})
     assert access().rights_to_write(TABLE) == {}
     access().take(TABLE, {})
@@ -116,7 +116,7 @@ def test_nothing_to_take_is_nothing_to_note(logged_in: FakeWorkspace) -> None:
     assert not any(request.startswith("PATCH") for request in logged_in.asked)
 
 
-def test_what_the_client_has_no_word_for_is_kept(logged_in: FakeWorkspace) -> None:
+def test_privilege_unknown_to_client_is_kept(logged_in: FakeWorkspace) -> None:
     before = {"lake": {"ALL_PRIVILEGES", "EXTERNAL_USE_SCHEMA", "A_RIGHT_OF_NEXT_YEAR"}}
     logged_in.put_table(NAME, **before)
     unity = access()
@@ -127,7 +127,7 @@ def test_what_the_client_has_no_word_for_is_kept(logged_in: FakeWorkspace) -> No
     assert logged_in.granted(NAME) == before
 
 
-def test_what_somebody_else_changed_meanwhile_is_kept(logged_in: FakeWorkspace) -> None:
+def test_grants_changed_while_blocked_are_kept(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(
         NAME,
         gone={"SELECT", "MODIFY"},
@@ -157,7 +157,7 @@ def test_what_somebody_else_changed_meanwhile_is_kept(logged_in: FakeWorkspace) 
     ]
 
 
-def test_a_principal_that_is_gone_keeps_nobody_else_from_theirs(logged_in: FakeWorkspace) -> None:
+def test_missing_principal_is_skipped_on_restore(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, leaver={"MODIFY"}, lake={"ALL_PRIVILEGES"})
     messages: list[str] = []
     unity = access(messages)
@@ -170,7 +170,7 @@ def test_a_principal_that_is_gone_keeps_nobody_else_from_theirs(logged_in: FakeW
 
 
 def block(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
-    """Block as the step does: what is found is noted first, and all that was ever noted is taken."""
+    """Block as the step does: record the privileges that exist, then revoke all recorded privileges."""
     if taken := unity.rights_to_write(TABLE):
         noted.append(taken)
     for rights in noted:
@@ -182,7 +182,7 @@ def unblock(unity: UnityAccess, noted: list[Mapping[str, Any]]) -> None:
         unity.give_back(TABLE, rights)
 
 
-def nobody_writes_and_all_read(before: dict[str, set[str]], blocked: dict[str, set[str]]) -> None:
+def require_readers_only(before: dict[str, set[str]], blocked: dict[str, set[str]]) -> None:
     assert not any(privileges & grants.WRITING for privileges in blocked.values())
     for who, privileges in before.items():
         reading = bool(privileges & {"SELECT", "ALL_PRIVILEGES"})
@@ -192,7 +192,7 @@ def nobody_writes_and_all_read(before: dict[str, set[str]], blocked: dict[str, s
 
 @pytest.mark.parametrize("one_way_only", [False, True])
 @pytest.mark.parametrize("revoking_all_revokes_each", [False, True])
-def test_each_request_may_be_the_last(
+def test_block_and_unblock_survive_crash_at_each_request(
     logged_in: FakeWorkspace, revoking_all_revokes_each: bool, one_way_only: bool
 ) -> None:
     before = {"lake": {"ALL_PRIVILEGES"}, "team": {"ALL_PRIVILEGES", "SELECT", "MANAGE"}, "etl": {"MODIFY"}}
@@ -215,7 +215,7 @@ def test_each_request_may_be_the_last(
                 crashes[work] += 1
                 work(unity, noted)
             if work is block:
-                nobody_writes_and_all_read(before, logged_in.granted(NAME))
+                require_readers_only(before, logged_in.granted(NAME))
                 unblock(unity, noted)
             assert logged_in.granted(NAME) == before
     assert min(crashes.values()) > 3
@@ -234,7 +234,7 @@ GRANTS = st.dictionaries(st.sampled_from(["etl", "lake", "bi", "a b@corp.com", R
     page=st.integers(1, 3),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_crash_between_any_two_requests_costs_nobody_a_grant(
+def test_crash_between_requests_loses_no_grant(
     logged_in: FakeWorkspace,
     before: dict[str, set[str]],
     crashes: list[tuple[int, bool]],
@@ -255,13 +255,13 @@ def test_a_crash_between_any_two_requests_costs_nobody_a_grant(
                 continue
         work(unity, noted)
         if work is block:
-            nobody_writes_and_all_read(before, logged_in.granted(NAME))
+            require_readers_only(before, logged_in.granted(NAME))
     assert logged_in.granted(NAME) == before
 
 
 @given(before=GRANTS, added=GRANTS, revoked=GRANTS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_others_grant_and_revoke_meanwhile_holds(
+def test_concurrent_grants_and_revokes_are_kept(
     logged_in: FakeWorkspace,
     before: dict[str, set[str]],
     added: dict[str, set[str]],
@@ -296,7 +296,7 @@ def test_whatever_others_grant_and_revoke_meanwhile_holds(
             assert "ALL_PRIVILEGES" not in has - had
 
 
-def test_grants_and_owner_are_carried_exactly_and_once(logged_in: FakeWorkspace) -> None:
+def test_carry_copies_grants_and_owner_once(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "data-owners", etl={"SELECT"}, lake={"SELECT", "APPLY_TAG", "MANAGE"})
     logged_in.put_table(str(COPY), ME, etl={"MODIFY"}, stray={"SELECT"})
     unity = access()
@@ -310,7 +310,7 @@ def test_grants_and_owner_are_carried_exactly_and_once(logged_in: FakeWorkspace)
 
 @given(source=GRANTS, target=GRANTS, after=st.integers(1, 14), answered=st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_carrying_survives_a_crash(
+def test_carry_survives_crash(
     logged_in: FakeWorkspace,
     source: dict[str, set[str]],
     target: dict[str, set[str]],
@@ -357,7 +357,7 @@ def test_grants_follow_the_name_through_migration_and_revert(
     assert not any(privileges & grants.WRITING for privileges in logged_in.granted(copy).values())
 
 
-def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWorkspace) -> None:
+def test_carry_requires_row_filter_and_mask_on_copy(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, bi={"SELECT"})
     logged_in.put_table(str(COPY))
     hidden = {
@@ -374,11 +374,11 @@ def test_what_is_hidden_on_the_source_is_not_shown_by_the_copy(logged_in: FakeWo
     assert logged_in.granted(str(COPY)) == {"bi": {"SELECT"}}
 
 
-def test_a_view_gets_what_readers_have_and_keeps_what_people_granted_on_it(logged_in: FakeWorkspace) -> None:
+def test_view_gets_readers_grants_and_keeps_its_grants(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "boss@corp.com", bi={"SELECT"}, etl={"MODIFY", "SELECT"}, loader={"MODIFY"})
     logged_in.put_table(str(COPY), ME, team={"SELECT"}, bi={"APPLY_TAG"})
     logged_in.tables[str(COPY)]["table_type"] = "VIEW"
-    # A view shows what the table's filter lets through, and can have none itself.
+    # A view returns the rows that the table's filter allows, and can't have its own filter.
     logged_in.tables[NAME]["row_filter"] = {
         "function_name": "main.shop.mine",
         "input_column_names": ["region"],
@@ -393,13 +393,13 @@ def test_a_view_gets_what_readers_have_and_keeps_what_people_granted_on_it(logge
 
 
 class Tagged:
-    """A workspace's SQL that knows tags, each by its table, column and name, and takes no others' statements.
+    """A workspace's SQL for tags, which are keyed by table, column and name; it rejects other statements.
 
     Attributes:
         tags: Their values.
         asked: The statements.
         refused: Parts of statements that are denied.
-        left: The n-th statement from here is the process's last; its end may come before it's run, or after.
+        left: The process crashes at the n-th statement, before or after it's run.
     """
 
     def __init__(self, *of: dict[tuple[str, str, str], str]) -> None:
@@ -479,7 +479,7 @@ def demand_access(there: FakeWorkspace) -> None:
     assert there.tables[str(COPY)]["owner"] == "boss@corp.com"
 
 
-def test_tags_are_carried_once(two_tables: FakeWorkspace) -> None:
+def test_carry_copies_tags_once(two_tables: FakeWorkspace) -> None:
     sql = Tagged(SOURCE_TAGS)
     messages: list[str] = []
     unity = access(messages, sql)
@@ -497,7 +497,7 @@ def test_tags_are_carried_once(two_tables: FakeWorkspace) -> None:
     assert sql.set == messages == []
 
 
-def test_only_tags_that_differ_are_set(two_tables: FakeWorkspace) -> None:
+def test_carry_sets_only_different_tags(two_tables: FakeWorkspace) -> None:
     there = {
         (str(COPY), "", "domain"): "old",
         (str(COPY), "", "mine"): "stays",
@@ -511,14 +511,14 @@ def test_only_tags_that_differ_are_set(two_tables: FakeWorkspace) -> None:
     assert sql.of(str(COPY))["", "mine"] == "stays"
 
 
-def test_a_table_without_tags_costs_one_question(two_tables: FakeWorkspace) -> None:
+def test_table_without_tags_needs_one_query(two_tables: FakeWorkspace) -> None:
     sql = Tagged({(str(COPY), "", "mine"): "stays"})
     access(rows=sql).carry(TABLE, COPY)
     assert len(sql.asked) == 1
     demand_access(two_tables)
 
 
-def test_tags_go_to_another_catalog_whatever_the_names(logged_in: FakeWorkspace) -> None:
+def test_tags_are_copied_to_other_catalog(logged_in: FakeWorkspace) -> None:
     odd, lake = TableName(("my-cat", "It's", "or`ders")), TableName(("lake", "it's", "or`ders"))
     for table in (odd, lake):
         logged_in.put_table(".".join(table.parts), ME)
@@ -528,7 +528,7 @@ def test_tags_go_to_another_catalog_whatever_the_names(logged_in: FakeWorkspace)
     assert sql.of("lake.it's.or`ders") == {("", "domain"): "shop"}
 
 
-def test_a_view_gets_its_tags_by_what_runtimes_take(two_tables: FakeWorkspace) -> None:
+def test_view_tags_use_supported_statements(two_tables: FakeWorkspace) -> None:
     two_tables.tables[str(COPY)]["table_type"] = "VIEW"
     sql = Tagged({(NAME, "", "domain"): "shop", (NAME, "id", "pii"): ""})
     access(rows=sql).carry(TABLE, COPY)
@@ -536,9 +536,7 @@ def test_a_view_gets_its_tags_by_what_runtimes_take(two_tables: FakeWorkspace) -
 
 
 @pytest.mark.parametrize("unreadable", ["'orders'", "'orders_iceberg'"])
-def test_tags_that_cannot_be_read_are_reported_and_the_rest_goes_along(
-    two_tables: FakeWorkspace, unreadable: str
-) -> None:
+def test_unreadable_tags_are_reported_and_grants_copied(two_tables: FakeWorkspace, unreadable: str) -> None:
     sql = Tagged(SOURCE_TAGS)
     sql.refused = (unreadable,)
     messages: list[str] = []
@@ -550,7 +548,7 @@ def test_tags_that_cannot_be_read_are_reported_and_the_rest_goes_along(
     demand_access(two_tables)
 
 
-def test_nobody_is_granted_a_copy_that_lacks_a_tag(two_tables: FakeWorkspace) -> None:
+def test_copy_without_tag_gets_no_grants(two_tables: FakeWorkspace) -> None:
     sql = Tagged(SOURCE_TAGS)
     sql.refused = ("'certified'", "`Email`")
     unity = access(rows=sql)
@@ -565,7 +563,7 @@ def test_nobody_is_granted_a_copy_that_lacks_a_tag(two_tables: FakeWorkspace) ->
     demand_access(two_tables)
 
 
-def test_tags_are_there_before_anybody_may_read(two_tables: FakeWorkspace) -> None:
+def test_tags_are_set_before_grants(two_tables: FakeWorkspace) -> None:
     sql = Tagged(SOURCE_TAGS)
 
     def rows(query: str) -> Sequence[Sequence[Any]]:
@@ -579,7 +577,7 @@ def test_tags_are_there_before_anybody_may_read(two_tables: FakeWorkspace) -> No
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_each_statement_may_be_the_last(two_tables: FakeWorkspace, answered: bool) -> None:
+def test_tags_survive_crash_at_each_statement(two_tables: FakeWorkspace, answered: bool) -> None:
     crashes, crashed = 0, True
     while crashed:
         two_tables.put_table(str(COPY), ME)
@@ -604,7 +602,7 @@ VALUES = st.dictionaries(
 
 @given(source=VALUES, target=VALUES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_copy_has_the_source_s_tags_and_its_own(
+def test_copy_has_its_tags_and_source_tags(
     two_tables: FakeWorkspace, source: dict[tuple[str, str], str], target: dict[tuple[str, str], str]
 ) -> None:
     sql = Tagged(
@@ -615,14 +613,14 @@ def test_the_copy_has_the_source_s_tags_and_its_own(
     unity.carry(TABLE, COPY)
     assert sql.of(NAME) == source
     assert sql.of(str(COPY)) == target | source
-    # And back, as a revert does.
+    # The other direction, as in a revert.
     sql.asked.clear()
     unity.carry(COPY, TABLE)
     assert sql.of(NAME) == sql.of(str(COPY))
     assert bool(sql.set) == (target | source != source)
 
 
-def test_an_owner_that_is_gone_is_reported(logged_in: FakeWorkspace) -> None:
+def test_missing_owner_is_reported(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "left@corp.com")
     logged_in.put_table(str(COPY), ME)
     logged_in.strangers.add("left@corp.com")
@@ -644,7 +642,9 @@ def test_an_owner_that_is_gone_is_reported(logged_in: FakeWorkspace) -> None:
         ("everybody", ("everybody",)),
     ],
 )
-def test_owners_are_people(logged_in: FakeWorkspace, owner: str | None, addresses: tuple[str, ...]) -> None:
+def test_owner_is_resolved_to_addresses(
+    logged_in: FakeWorkspace, owner: str | None, addresses: tuple[str, ...]
+) -> None:
     logged_in.put_table(NAME, owner)
     logged_in.users = {"1": "a@corp.com", "2": "b@corp.com", **{f"e{n}": f"{n}@corp.com" for n in range(51)}}
     logged_in.groups = {
@@ -656,7 +656,7 @@ def test_owners_are_people(logged_in: FakeWorkspace, owner: str | None, addresse
     assert access().owners(TABLE) == addresses
 
 
-def test_a_group_that_only_administrators_see_stays_its_name(logged_in: FakeWorkspace) -> None:
+def test_invisible_group_keeps_its_name(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME, "team")
     logged_in.hidden = True
     messages: list[str] = []
@@ -682,7 +682,7 @@ def test_readers_come_from_the_lineage_table(logged_in: FakeWorkspace) -> None:
 
 
 class Denied:
-    """A workspace's SQL that may not read system tables."""
+    """A workspace's SQL without privileges on system tables."""
 
     def __init__(self, condition: str = "INSUFFICIENT_PERMISSIONS") -> None:
         self.condition = condition
@@ -697,7 +697,7 @@ class Denied:
         )
 
 
-def test_without_the_system_table_the_lineage_api_names_some_and_it_is_reported(
+def test_lineage_api_replaces_unreadable_system_table(
     logged_in: FakeWorkspace,
 ) -> None:
     logged_in.put_table(NAME, "boss@corp.com")
@@ -725,7 +725,7 @@ def test_without_the_system_table_the_lineage_api_names_some_and_it_is_reported(
     assert "those who query a table get no notification" in messages[0]
 
 
-def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None:
+def test_transient_error_is_retried(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME)
     denied = Denied("CLUSTER_IS_BUSY")
     unity = access([], denied)
@@ -733,7 +733,7 @@ def test_an_error_that_may_pass_is_asked_again(logged_in: FakeWorkspace) -> None
     assert denied.asked == 2
 
 
-def test_no_lineage_at_all_is_reported(logged_in: FakeWorkspace) -> None:
+def test_missing_lineage_is_reported(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME)
     logged_in.closed.add("lineage")
     messages: list[str] = []
@@ -748,7 +748,7 @@ def test_required_lineage_that_cannot_be_read_is_refused(logged_in: FakeWorkspac
         access(rows=Denied(), require_lineage=True).downstream_users(TABLE)
 
 
-def test_a_missing_right_says_which(logged_in: FakeWorkspace) -> None:
+def test_error_names_missing_privilege(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(NAME)
     logged_in.closed.add(NAME)
     reason = re.compile("^User does not have MANAGE on Table")
@@ -758,7 +758,7 @@ def test_a_missing_right_says_which(logged_in: FakeWorkspace) -> None:
         access().rights_to_write(TABLE)
 
 
-def test_a_missing_table_and_a_missing_login(logged_in: FakeWorkspace) -> None:
+def test_missing_table_and_missing_login_are_reported(logged_in: FakeWorkspace) -> None:
     with conditions.raises("UNITY_CATALOG_FAILED", failure=f"{NAME} can't be looked up"):
         access().owners(TABLE)
     logged_in.token = "another"
@@ -766,12 +766,12 @@ def test_a_missing_table_and_a_missing_login(logged_in: FakeWorkspace) -> None:
         access().owners(TABLE)
 
 
-def test_a_name_without_a_catalog_is_not_asked_for(logged_in: FakeWorkspace) -> None:
+def test_name_without_catalog_is_not_requested(logged_in: FakeWorkspace) -> None:
     with conditions.raises("TABLE_WITHOUT_CATALOG", table="shop.orders"):
         access().owners(TableName.parse("shop.orders"))
 
 
-def test_a_name_with_anything_in_it(logged_in: FakeWorkspace) -> None:
+def test_special_characters_in_table_name_are_encoded(logged_in: FakeWorkspace) -> None:
     odd = "main.shop.grün #1?%2F"
     logged_in.put_table(odd, "boss@corp.com", etl={"MODIFY"})
     unity, table = access(), TableName(tuple(odd.split(".")))

@@ -1,4 +1,4 @@
-"""What closing does, in which order; who may ask for it, and until when that can be taken back."""
+"""The steps of closing, the conditions for the mark, and its removal."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ ALL = ["CheckLate", "NoteLeftovers", "DropArchived", "RemoveLeftovers"]
     [
         ({}, {"main": Kind.ICEBERG, "archived": Kind.HIVE}, [*ALL, "AllowCleaning"]),
         ({"target_format": TargetFormat.DELTA}, {"main": Kind.DELTA, "archived": Kind.HIVE}, ALL),
-        # A worker died after it had noted, and before it dropped.
+        # A worker crashed after the note and before the drop.
         (
             {"record": {"closing": NOTE}},
             {"main": Kind.ICEBERG, "archived": Kind.HIVE},
             [*ALL, "AllowCleaning"],
         ),
-        # One died behind that.
+        # A worker crashed after the drop.
         ({"record": {"closing": NOTE}}, {"main": Kind.ICEBERG}, ["RemoveLeftovers", "AllowCleaning"]),
-        # A view that people made under the name reads nothing of what is removed.
+        # A view that users created with the free name doesn't read the removed files.
         (
             {"target_schema": "lake", "old_name": OldName.TABLE},
             {"target": Kind.ICEBERG, "archived": Kind.HIVE, "main": Kind.VIEW},
             [*ALL, "AllowCleaning"],
         ),
-        # Somebody has dropped it by hand.
+        # A user dropped the archived table.
         ({}, {"main": Kind.ICEBERG}, ["NoteLeftovers", "RemoveLeftovers", "AllowCleaning"]),
     ],
 )
-def test_what_is_left_to_do_is_told_by_the_tables_and_the_note(
+def test_closing_steps_follow_from_tables_and_record(
     columns: dict[str, Any], existing: Mapping[str, Kind], expected: list[str]
 ) -> None:
     assert steps(job(**COMPLETED, **columns), **existing) == expected
@@ -109,14 +109,14 @@ def test_what_is_left_to_do_is_told_by_the_tables_and_the_note(
         ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "ARCHIVED_NAME_TAKEN", {"kind": "a view"}),
     ],
 )
-def test_nothing_is_planned_where_the_names_arent_as_the_archive_leaves_them(
+def test_closing_refuses_tables_changed_after_archive(
     existing: Mapping[str, Kind], condition: str, parameters: dict[str, Any]
 ) -> None:
     with conditions.raises(condition, **parameters):
         steps(job(**COMPLETED), **existing)
 
 
-def test_a_name_that_was_to_be_free_may_be_another_hive_table_s() -> None:
+def test_closing_allows_other_hive_table_with_free_name() -> None:
     moved = job(**COMPLETED, target_catalog="lake", target_schema="sales", old_name=OldName.TABLE)
     closing = steps(moved, target=Kind.ICEBERG, hive=Kind.HIVE, archived=Kind.HIVE)
     assert "DropArchived" in closing
@@ -142,14 +142,14 @@ def test_a_name_that_was_to_be_free_may_be_another_hive_table_s() -> None:
         ({**COMPLETED, "record": CLOSED_THEN}, "JOB_CLOSED", {"date": "2026-01-02"}),
     ],
 )
-def test_only_what_is_completed_and_rests_can_be_marked(
+def test_mark_is_refused_for_unfinished_job(
     columns: dict[str, Any], condition: str, parameters: dict[str, Any]
 ) -> None:
     with conditions.raises(condition, table="spark_catalog.sales.orders", **parameters):
         mark_for_closing(job(**columns), NOW)
 
 
-def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
+def test_mark_is_removed_while_hive_table_exists() -> None:
     completed = job(**COMPLETED)
     assert remove_mark(mark_for_closing(completed, NOW)) == completed
     begun = mark_for_closing(completed, NOW).with_record(closing=NOTE)
@@ -164,9 +164,7 @@ def test_a_mark_is_taken_back_as_long_as_the_hive_table_is_there() -> None:
 @pytest.mark.parametrize(
     ("note", "condition"), [({"closing": NOTE}, "JOB_BEING_CLOSED"), (CLOSED_THEN, "JOB_CLOSED_FINALLY")]
 )
-def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
-    note: dict[str, Any], condition: str
-) -> None:
+def test_revert_removes_mark_and_is_refused_after_closing_began(note: dict[str, Any], condition: str) -> None:
     completed = mark_for_closing(job(**COMPLETED), NOW)
     reverting = _reverting(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
@@ -178,7 +176,7 @@ def test_a_revert_takes_the_mark_back_and_is_refused_once_the_closing_has_begun(
             _reverting(begun, NOW, from_archive=True)
 
 
-def test_what_is_noted_is_read_back() -> None:
+def test_leftovers_survive_json_round_trip() -> None:
     full = Leftovers("s3://b/t", ("s3://b/t_sync",), ("s3://b/x/day=1",), "s3://b/t", "Thu Nov 26")
     assert Leftovers.of(json.loads(json.dumps(full.note()))) == full
 
@@ -187,7 +185,7 @@ def test_what_is_noted_is_read_back() -> None:
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fleets.Fleet:
     """A queue with two completed jobs and one on probation, and a completed one in its archive."""
     monkeypatch.chdir(tmp_path)
-    # Nothing here may need a session.
+    # These tests need no session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     fleet = fleets.Fleet(fleets.opened(tmp_path))
     fleet.add("old", "orders", "lines", "probation", at=fleets.days_ago(60))
@@ -212,14 +210,14 @@ def due(store: Store, at: Any = NOW + 7 * DAY) -> list[str]:
     return [job.tbl_name for job in store.jobs(to_close(at))]
 
 
-def test_who_is_marked_stays_in_the_queue_or_comes_back_into_it(queue: fleets.Fleet) -> None:
+def test_marked_job_stays_in_queue_or_returns_from_archive(queue: fleets.Fleet) -> None:
     store = queue.store
     assert mark(store, "sales.*", dry_run=True) == {"old": "", "orders": "", "lines": ""}
     assert [job.tbl_name for job in store.archived(everything())] == ["old"]
     assert mark(store, "sales.old", "sales.orders") == {"old": "", "orders": ""}
     assert due(store, NOW + 7 * DAY - timedelta(microseconds=1)) == []
     assert due(store) == ["old", "orders"]
-    # Only the third is finished: the others wait to be closed.
+    # Only the third job is finished; the other jobs wait for their closing.
     assert store.archive(finished(), NOW) == 1
     assert [job.tbl_name for job in store.archived(everything())] == ["lines"]
     errors = mark(store, "sales.probation", "sales.lines")
@@ -228,13 +226,13 @@ def test_who_is_marked_stays_in_the_queue_or_comes_back_into_it(queue: fleets.Fl
     assert due(store) == ["old", "orders", "lines"]
 
 
-def test_a_job_that_a_worker_has_stays_as_it_is_and_the_others_are_marked(queue: fleets.Fleet) -> None:
+def test_claimed_job_is_not_marked_and_other_jobs_are(queue: fleets.Fleet) -> None:
     store = queue.store
     store.claim(numbered([queue.job("orders").task_id]), "other", now=NOW, lease=fleets.LEASE, limit=1)
     errors = mark(store, "sales.*")
     assert "[JOB_CHANGED]" in errors.pop("orders")
     assert set(errors.values()) == {""}
-    # Nor is a mark taken back, or the table reverted, behind the back of who is about to close.
+    # While another worker closes the job, its mark can't be removed and it can't be reverted.
     store.claim(numbered([queue.job("lines").task_id]), "closer", now=NOW, lease=fleets.LEASE, limit=1)
     nothing: Any = None
     [undone] = unmark_to_close(store, [queue.job("lines")], NOW, "ann", nothing)
@@ -247,12 +245,12 @@ ENTRY = Entry(Kind.HIVE, False, "file:/w/orders", "Thu Nov 26 01:44:09 UTC 2026"
 ARCHIVED = Names.of(job()).archived
 RECORD = "file:/w/orders_sync/known-0f0f0f0f"
 BEGUN = replace(Leftovers("file:/w/orders", (RECORD,)), location=ENTRY.location, record=RECORD)
-# Another machine spells the time in its own zone.
+# The same time in another machine's time zone.
 SAME = ENTRY._replace(created="Thu Nov 26 02:44:09 CET 2026")
 ELSEWHERE = ENTRY._replace(location="file:/w/orders_sync/8cb939a0/n1-0f0f0f0f")
 THERE = [
     (SAME, {}, True),
-    # A shadow run has written it elsewhere since.
+    # A shadow run has changed the location.
     (ELSEWHERE, {FILES: RECORD, ROOT: "file:/w/orders"}, True),
     (ENTRY._replace(location="file:/w/backup"), {}, False),
     (ENTRY._replace(kind=Kind.VIEW), {}, False),
@@ -268,7 +266,7 @@ def archived_is(there: Entry | None, properties: dict[str, str], monkeypatch: py
 
 
 @pytest.mark.parametrize(("there", "properties", "same"), THERE)
-def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_dropped(
+def test_replaced_archived_table_is_not_dropped(
     there: Entry | None, properties: dict[str, str], same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[Job] = []
@@ -295,7 +293,7 @@ def test_a_table_that_somebody_made_in_the_place_of_the_archived_one_is_not_drop
 
 
 @pytest.mark.parametrize(("there", "properties", "same"), THERE)
-def test_only_the_archived_table_itself_lets_a_mark_be_taken_back(
+def test_mark_is_removed_only_if_recorded_table_exists(
     queue: fleets.Fleet,
     there: Entry | None,
     properties: dict[str, str],
@@ -318,7 +316,7 @@ def test_note_of_earlier_version_names_only_its_record_as_written() -> None:
 
 
 class Folders:
-    """A directory with folders, and the names in these."""
+    """A storage with one directory of folders, and the names in them."""
 
     def __init__(self, folders: Mapping[str, tuple[str, ...]]) -> None:
         self.folders = dict(folders)
@@ -338,10 +336,10 @@ class Folders:
 
 
 @pytest.mark.parametrize("form", [TargetFormat.ICEBERG, TargetFormat.DELTA])
-def test_only_folders_of_this_migration_that_no_version_reads_are_removed(
+def test_only_unreferenced_folders_of_migration_are_removed(
     form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not what an earlier migration or somebody else wrote, even if its name has the same form."""
+    """Folders of earlier migrations and of users stay, even if their names have the same form."""
     sync, versions = "file:/w/orders_sync", ("n1-0f0f0f0f", "v2-0f0f0f0f")
     names = ("8cb939a0", "11111111", "33333333")
     storage = Folders({
@@ -403,7 +401,7 @@ def call(*arguments: str, status: int = 0) -> Result:
     return result
 
 
-def test_tables_are_marked_and_taken_back_as_it_is_typed(queue: fleets.Fleet) -> None:
+def test_close_command_marks_and_unmarks_tables(queue: fleets.Fleet) -> None:
     assert "would be marked to be closed" in call("sales.orders", "--dry-run").stdout
     assert queue.job("orders").close_at is None
     shown = call("sales.orders", "--after-days", "3").stdout
@@ -429,7 +427,7 @@ def test_tables_are_marked_and_taken_back_as_it_is_typed(queue: fleets.Fleet) ->
 STORE = ("--store", "sqlite:///fleet.db")
 
 
-def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_list_shows_leftovers(queue: fleets.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     call("sales.orders")
     queue.change("lines", NOW, record=CLOSED_THEN)
 
@@ -468,7 +466,7 @@ def test_what_is_left_is_listed_as_it_is_typed(queue: fleets.Fleet, monkeypatch:
         (["sales.orders", "--after-days", "-1"], 2, "Invalid value for '--after-days'"),
     ],
 )
-def test_what_cannot_be_closed_is_reported(
+def test_close_reports_refused_table(
     queue: fleets.Fleet, arguments: list[str], status: int, message: str
 ) -> None:
     result = call(*arguments, status=status)

@@ -1,4 +1,4 @@
-"""Rights to write are given back where they mean something, and where who gets them may write."""
+"""Write privileges are restored where the catalog has them, and where their owners may write."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 class Slow(UnityAccess):
-    """Unity Catalog as a worker sees it that may sleep before it takes rights."""
+    """Unity Catalog for a worker that may be suspended before it revokes privileges."""
 
     sleep: Callable[[], None] = staticmethod(lambda: None)
 
@@ -65,7 +65,7 @@ def no_rows(query: str) -> Sequence[Sequence[Any]]:
 
 
 def access(*unity: str) -> AccessByCatalog:
-    """The access of a session in which these catalogs are Unity Catalog's."""
+    """The access of a session whose given catalogs are in Unity Catalog."""
 
     def open_one(catalog: str) -> Access:
         nothing: Any = None
@@ -75,7 +75,7 @@ def access(*unity: str) -> AccessByCatalog:
 
 
 def moving(store: Store, source: str, target_catalog: str, *unity: str) -> JobRun:
-    """Let a worker have the job of a table that moves to another catalog."""
+    """Return a worker's run for a table whose new table is in another catalog."""
     name = TableName((source, "shop", "orders"))
     new = NewJob(name, target_catalog=target_catalog, target_schema="lake", old_name=OldName.VIEW)
     store.add([new], NOW)
@@ -89,14 +89,14 @@ def claimed(store: Store, clock: FixedClock, *unity: str) -> JobRun:
 
 
 def noted_as_before(run: JobRun) -> None:
-    """Let the job's notes be those of an earlier version, which didn't say from which table."""
+    """Replace the job's record with an earlier version's, which lacks the table's name."""
     rights = run.job.record.rights
     old = tuple({key: value for key, value in note.items() if key != TABLE} for note in rights)
     run.job = run.job.with_record(rights=old)
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
+def test_revert_to_metastore_restores_no_privileges_of_new_table(
     store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -104,20 +104,20 @@ def test_a_table_goes_back_to_a_metastore_without_the_rights_of_the_new_one(
     logged_in.put_table(str(names.target), **WRITERS)
     run.perform(BlockWrites(names.target))
     assert logged_in.granted(str(names.target)) == READERS
-    # As it is by then: the copy that is dropped next.
+    # At this time, it's the copy, which the next step drops.
     logged_in.rename_table(str(names.target), str(names.copy))
     if old_notes:
         noted_as_before(run)
     with caplog.at_level("INFO"):
         run.perform(UnblockWrites(names.main))
     assert (run.job.record.rights, run.job.record.withheld_rights) == ((), ())
-    # Who could write to it now would lose what is written.
+    # Rows that are written to it now would be lost.
     assert logged_in.granted(str(names.copy)) == READERS
     assert any(f"aren't given back on {names.main}" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from_a_catalog_without_rights(
+def test_revert_restores_hive_privileges_from_catalog_without_privileges(
     store: Store, logged_in: FakeWorkspace, old_notes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = moving(store, "uc", "glue", "uc")
@@ -127,13 +127,13 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
     logged_in.rename_table(str(names.main), str(names.hive))
     if old_notes:
         noted_as_before(run)
-    # A worker may die before it has saved the state.
+    # A worker may crash before it saves the state.
     for _ in range(2):
         run.perform(UnblockWrites(names.target))
         assert not run.job.record.rights
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert any(f"aren't given back on {names.target}" in message for message in warnings)
-    # Whoever wrote to it now would write past the new table.
+    # Rows that are written to it now would be missing in the new table.
     assert logged_in.granted(str(names.hive)) == READERS
     assert "stay blocked" not in left_as(run.job)
 
@@ -145,7 +145,7 @@ def test_what_was_taken_from_a_hive_table_is_given_back_when_it_is_reverted_from
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_within_unity_catalog_they_are_given_back_on_the_new_table(
+def test_unity_catalog_privileges_are_restored_on_new_table(
     store: Store, logged_in: FakeWorkspace, old_notes: bool
 ) -> None:
     run = moving(store, "old", "uc", "old", "uc")
@@ -163,7 +163,7 @@ def test_within_unity_catalog_they_are_given_back_on_the_new_table(
 
 
 @pytest.mark.parametrize("target_catalog", ["uc", "glue"])
-def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
+def test_readers_of_table_can_read_view_with_its_name(
     store: Store, logged_in: FakeWorkspace, target_catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = moving(store, "uc", target_catalog, "uc")
@@ -183,7 +183,7 @@ def test_who_may_read_a_table_may_read_the_view_that_takes_its_name(
 
 
 @pytest.mark.parametrize("old_notes", [False, True])
-def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
+def test_session_without_unity_catalog_is_refused(
     store: Store, logged_in: FakeWorkspace, old_notes: bool
 ) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
@@ -199,9 +199,7 @@ def test_a_session_that_sees_no_unity_catalog_at_all_is_refused_still(
     assert run.job.record.rights
 
 
-def test_what_is_taken_once_more_is_taken_where_it_means_something(
-    store: Store, logged_in: FakeWorkspace
-) -> None:
+def test_repeated_block_revokes_only_in_unity_catalog(store: Store, logged_in: FakeWorkspace) -> None:
     run = moving(store, "hive_metastore", "uc", "uc")
     names = Names.of(run.job)
     logged_in.put_table(str(names.target), **WRITERS)
@@ -214,14 +212,14 @@ def test_what_is_taken_once_more_is_taken_where_it_means_something(
 
 
 @pytest.mark.parametrize("reverted", [False, True])
-def test_a_worker_that_slept_leaves_taken_what_only_a_revert_gives_back(
+def test_suspended_worker_keeps_revoked_privileges_until_revert(
     store: Store, logged_in: FakeWorkspace, reverted: bool
 ) -> None:
     slow = moving(store, "uc", "glue", "uc")
     names = Names.of(slow.job)
     logged_in.put_table(str(names.main), **WRITERS)
 
-    def go_on() -> None:
+    def resume() -> None:
         quick = claimed(store, FixedClock(NOW + 2 * LEASE), "uc")
         quick.perform(BlockWrites(names.main))
         quick.perform(UnblockWrites(names.target))
@@ -229,7 +227,7 @@ def test_a_worker_that_slept_leaves_taken_what_only_a_revert_gives_back(
             quick.perform(UnblockWrites(names.main))
         quick.release(quick.job)
 
-    Slow.sleep = staticmethod(go_on)
+    Slow.sleep = staticmethod(resume)
     with pytest.raises(ClaimLost):
         slow.perform(BlockWrites(names.main))
     assert logged_in.granted(str(names.main)) == (WRITERS if reverted else READERS)

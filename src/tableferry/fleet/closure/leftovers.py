@@ -247,7 +247,7 @@ def require_alone(warehouse: Warehouse, target: TableName, archived: TableName, 
     """Check that no other table is in the directories of a job's tables.
 
     Raises:
-        Refused: Another table is there, and its files would be removed.
+        Refused: Another table is in them, and its files would be removed.
         TableError: A catalog can't be listed.
     """
     directories = warehouse.directories or TableDirectories()

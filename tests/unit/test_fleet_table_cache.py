@@ -1,4 +1,4 @@
-"""What a run has seen of its job's tables: looked at once for all steps between two changes."""
+"""The cache of a job's catalog entries, which are read once for all steps between two changes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def iceberg_text(uuid: str = UUID) -> str:
 
 
 class Catalog:
-    """A session whose catalog has these tables, by what SHOW TABLE EXTENDED says of them."""
+    """A session whose catalog has these tables, given by their results of SHOW TABLE EXTENDED."""
 
     def __init__(self, **tables: str) -> None:
         self.tables = tables
@@ -83,7 +83,7 @@ def warehouse(catalog: Catalog) -> Warehouse:
     return Warehouse(spark, nothing, table_cache=JobTableCache(NAMES))
 
 
-def test_a_hive_table_s_entry_is_the_same_after_a_rename() -> None:
+def test_hive_entry_is_equal_after_rename() -> None:
     entry = entry_of(hive_text())
     assert entry == Entry(
         Kind.HIVE,
@@ -101,23 +101,23 @@ def test_a_hive_table_s_entry_is_the_same_after_a_rename() -> None:
     assert entry_of(hive_text(kind="MANAGED")) == entry._replace(managed=True)
     assert entry_of(hive_text(more=", tableferry.known_files=x")) != entry
     assert entry_of(hive_text().replace("id: long", "id: string")) != entry
-    # A catalog that doesn't draw them.
+    # A catalog that shows no columns.
     assert entry_of(hive_text().partition("Schema:")[0]).columns == ""
 
 
-def test_an_iceberg_table_s_entry_is_the_same_after_a_commit() -> None:
+def test_iceberg_entry_is_equal_after_commit() -> None:
     entry = entry_of(iceberg_text())
     assert (entry.kind, entry.uuid, entry.properties) == (Kind.ICEBERG, UUID, "")
     assert entry_of(iceberg_text().replace("m.json", "n.json")) == entry
     assert entry_of(iceberg_text(UUID.replace("8", "9"))) != entry
-    # A catalog that doesn't say it.
+    # A catalog that doesn't show the UUID.
     assert entry_of(iceberg_text().replace("uuid=", "my_uuid=")).uuid == ""
     assert entry.source == ""
     assert entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t")).source == "s.t"
     assert entry_of(iceberg_text().replace("[", "[tableferry.source=s.t,")).source == "s.t"
 
 
-def test_all_are_looked_at_together_and_again_after_a_change() -> None:
+def test_cache_reads_all_entries_together_and_again_after_change() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert kinds(ours, [MAIN]) == {MAIN: Kind.HIVE}
@@ -135,7 +135,7 @@ def test_all_are_looked_at_together_and_again_after_a_change() -> None:
     assert catalog.looks == 3
 
 
-def test_a_change_that_fails_is_looked_at_too() -> None:
+def test_cache_reads_entries_again_after_failed_change() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert MAIN in entries(ours, NAMES)
@@ -163,14 +163,14 @@ DELTA_TEXT = "Table: t\nType: EXTERNAL\nProvider: delta\nTable Properties: []\nL
         (iceberg_text(), {}, Kind.OTHER),
         (DELTA_TEXT.format(at="/lake/t"), {}, Kind.DELTA),
         (DELTA_TEXT.format(at="/lake/t_delta/rewritten-0a1b2c3d"), {}, Kind.DELTA),
-        # What probation wrote for Hive made its table read another directory.
+        # Probation changed the Hive table's directory.
         (DELTA_TEXT.format(at="/first/t"), {"tableferry.first_location": "file:/first/t"}, Kind.DELTA),
         (DELTA_TEXT.format(at="/eu/t"), {}, Kind.OTHER),
         (DELTA_TEXT.format(at="/eu/t"), {"tableferry.source": "s.t"}, Kind.DELTA),
         (hive_text(), {}, Kind.HIVE),
     ],
 )
-def test_a_table_of_the_new_one_s_name_that_was_not_made_of_the_hive_table_is_another_s(
+def test_table_with_target_name_and_other_source_is_foreign(
     text: str, properties: dict[str, str], expected: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = {MAIN: entry_of(hive_text()), LAKE: entry_of(text)}
@@ -182,7 +182,7 @@ def test_a_table_of_the_new_one_s_name_that_was_not_made_of_the_hive_table_is_an
 
 
 @pytest.mark.parametrize(("main", "hive"), [("/lake/t", "/lake/new"), ("/lake/new", "/lake/t")])
-def test_a_hive_table_that_somebody_made_while_the_names_were_swapped_is_another_s(
+def test_hive_table_created_during_switch_is_foreign(
     main: str, hive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = {MAIN: main, HIVE: hive}
@@ -195,7 +195,7 @@ def test_a_hive_table_that_somebody_made_while_the_names_were_swapped_is_another
     assert found[HIVE] is Kind.HIVE
 
 
-def test_another_name_is_looked_up_by_itself() -> None:
+def test_name_outside_of_job_is_read_separately() -> None:
     catalog = Catalog(t=hive_text(), other=hive_text("other"))
     ours = warehouse(catalog)
     other = TableName(("spark_catalog", "s", "other"))
@@ -204,7 +204,7 @@ def test_another_name_is_looked_up_by_itself() -> None:
         assert catalog.looks == looks
 
 
-def test_a_table_that_is_renamed_is_known_by_its_new_name_if_that_succeeds() -> None:
+def test_cache_keeps_renamed_entry_only_after_success() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert ours.table_cache is not None
@@ -219,7 +219,7 @@ def test_a_table_that_is_renamed_is_known_by_its_new_name_if_that_succeeds() -> 
     assert catalog.looks == 2
 
 
-def test_a_change_is_made_to_what_was_seen_even_if_that_is_long_ago() -> None:
+def test_change_is_refused_after_table_changed() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert MAIN in entries(ours, NAMES)
@@ -236,9 +236,9 @@ PARTS = st.sampled_from(["a=b", "current-snapshot-id=7", ",current-snapshot-id=8
 
 
 @given(st.lists(PARTS, max_size=4), st.sampled_from(["12345", "none", None]))
-def test_a_snapshot_is_told_only_where_nothing_else_looks_like_it(parts: list[str], id: str | None) -> None:
-    said = [*parts, *([f"current-snapshot-id={id}"] if id else [])]
-    found = snapshot_in_description({"Table Properties": f"[{','.join(said)}]"})
+def test_snapshot_id_is_found_only_if_unambiguous(parts: list[str], id: str | None) -> None:
+    listed = [*parts, *([f"current-snapshot-id={id}"] if id else [])]
+    found = snapshot_in_description({"Table Properties": f"[{','.join(listed)}]"})
     spoofed = sum("current-snapshot-id" in part for part in parts)
     if id and not spoofed:
         assert found == (NO_SNAPSHOT if id == "none" else id)
@@ -246,15 +246,15 @@ def test_a_snapshot_is_told_only_where_nothing_else_looks_like_it(parts: list[st
         assert found is None
 
 
-def test_without_properties_no_snapshot_is_told() -> None:
+def test_description_without_properties_has_no_snapshot_id() -> None:
     assert snapshot_in_description({}) is None
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_a_table_is_looked_at_anew_when_its_rows_were_compared_for_hours(
+def test_entries_are_read_again_after_row_comparison(
     rewritten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody may have altered it, which is to be found before writers are kept out."""
+    """Changes by other processes must be found before writes are blocked."""
     catalog = Catalog(t=hive_text())
     ours = replace(warehouse(catalog), prepared=PreparedCopy())
     table, looks = HiveTable(MAIN, Kind.HIVE, "parquet", location="file:/lake/t"), list[int]()
