@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +55,8 @@ def test_laptop_can_plan_and_finish_but_not_run(project: Project, logged_in: Fak
 
     assert len(project.finish(accept_assumed=True).finished) == 1
     assert [file for file in logged_in.files if "initial_versions" in file or "tracking" in file] == []
-    assert f"{root}/checkpoints/targetTable={project.schema}.rows/_finished" in logged_in.files
+    document = logged_in.files[f"{root}/checkpoints/targetTable={project.schema}.rows/state.json"]
+    assert json.loads(document)["finished"] is True
     assert project.phases() == {"rows": "finished"}
 
 
@@ -63,10 +65,10 @@ def test_plan_without_privilege_on_state_volume_reports_privilege(
     project: Project, logged_in: FakeWorkspace
 ) -> None:
     root = move_state_to_volume(project, logged_in)
-    logged_in.denied = (f"{root}/initial_versions",)
+    logged_in.denied = (f"{root}/checkpoints",)
     with conditions.raises(
         "VOLUME_REQUEST_FAILED",
-        path=re.compile("initial_versions/"),
+        path=re.compile("checkpoints/"),
         reason=re.compile("READ VOLUME"),
         advice=re.compile("Ask its owner"),
     ):

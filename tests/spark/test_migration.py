@@ -327,7 +327,7 @@ def test_crash_and_commit_before_any_effect_lose_and_repeat_no_row(project: Proj
         if (kind := " ".join(moment.split(" ")[:2])) in moments:
             return
         moments.append(kind)
-        if kind != "record where":
+        if kind != "record the":
             project.insert("src", (len(moments), "new", 0))
             project.insert("orders_legacy", (-1, "too late for the pinned copy", 0))
         raise Crash
@@ -561,7 +561,7 @@ def test_first_recorded_migration_start_is_kept_without_locks(project: Project) 
     (first,) = (step.migration_start for step in project.plan().steps if isinstance(step, RecordStart))
 
     def record_another_start(moment: str) -> None:
-        if moment.startswith("record where"):
+        if moment.startswith("record the start"):
             project.insert("src", (2, "b", 2))
             assert StateStore(project.state, first.pipeline_id).record_start(first)
 

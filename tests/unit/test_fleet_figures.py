@@ -169,8 +169,23 @@ WAVES = (Wave("a"), Wave("none", WaveStatus.PAUSED, "3 of 20 tables failed", 4))
 # A notification that wasn't sent, about a job that is gone.
 GONE = NotificationRecord("<1@x>", 1, (4711,), ("ann@example.com",), NOW - timedelta(days=3))
 
+# Owners that MySQL's default collation takes for one.
+OWNED = [
+    Job(
+        number,
+        "spark_catalog",
+        "sales",
+        f"t{number}",
+        created_at=NOW,
+        last_updated_time=NOW,
+        tbl_owners=(owner,),
+    )
+    for number, owner in enumerate(OWNERS, 1)
+]
+
 
 @example(fleet=Fleet([], [], [], [GONE]))
+@example(fleet=Fleet([*OWNED], [], [], []))
 @settings(max_examples=amount(5, 20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fleet=fleets())
 def test_figures_of_each_database_are_those_counted_in_python(store: SqlStore, fleet: Fleet) -> None:

@@ -165,7 +165,7 @@ def browse(file: Path, *arguments: str) -> str:
             ],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=True,
         )
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.conditions import check, raises
 
@@ -24,6 +26,7 @@ from tableferry.pipelines.model.reads import (
     list_streamed_reads,
     list_upstream_views,
 )
+from tableferry.pipelines.sources.python_code import TrackedSpark
 from tableferry.spark.tables import TableName
 
 SRC, DIM = TableName.parse("bronze.src"), TableName.parse("bronze.dim")
@@ -126,3 +129,20 @@ def test_skipping_option_counts_only_if_its_value_is_true(
 def test_stream_stops_at_the_commits_that_no_option_skips(options: dict[str, str], stops_at: str) -> None:
     (read,) = list_streamed_reads(views(v=DeltaSource(SRC, options=options)), "v", {})
     assert read.stops_at == stops_at
+
+
+@pytest.mark.parametrize(
+    ("options", "set_options"),
+    [
+        ({}, {"startingVersion": "8"}),
+        # The plan replaces `latest`, which would skip commits between the baseline and the first batch.
+        ({"startingVersion": "latest"}, {"startingVersion": "8"}),
+        ({"startingVersion": "3"}, {}),
+        ({"startingTimestamp": "2026-01-01"}, {}),
+    ],
+)
+def test_start_in_python_function_has_priority_unless_it_is_latest(
+    options: dict[str, str], set_options: dict[str, str]
+) -> None:
+    nothing: Any = None
+    assert TrackedSpark(nothing, {SRC.key: 8}).record_read(SRC, options) == set_options

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyspark.sql.types import StringType, StructField, StructType
 from tests.unit.test_decide import FLOW, ORDERS, SOURCE, STARTED, dataflow, facts, plan_target
 
+from tableferry.pipelines.cdc.fold import Fold
 from tableferry.pipelines.model.flows import HISTORY_FLOW, CdcSettings, Target
 from tableferry.pipelines.model.steps import BaselineEvents, PlannedFlow
 from tableferry.pipelines.model.target_state import Baseline, MigrationStart, TargetState
@@ -43,3 +45,9 @@ def test_truncates_explicit_starts_and_partial_commits_give_no_sequences() -> No
     assert events_before(PROVED, explicit=2) is None
     part = Baseline(SOURCE, "source-id", 5, ("v_orders",), within="{}")
     assert events_before(replace(PROVED, baselines={SOURCE.key: part})) is None
+
+
+def test_key_in_backticks_is_column_of_event_log() -> None:
+    settings = CdcSettings(keys=("`the-key`", "id"), sequence_by="at", scd_type=1)
+    log = StructType([StructField("The-Key", StringType()), StructField("id", StringType())])
+    assert Fold(settings, log).keys == ["The-Key", "id"]

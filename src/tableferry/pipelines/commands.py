@@ -53,6 +53,8 @@ def plan(
 ) -> Plan:
     """Plan a run, or an update of a pipeline, without writing.
 
+    Findings that prevent the run are in `Plan.refusals`; they aren't raised.
+
     Args:
         project: A folder with ``dataflows/`` and ``pipeline_configs/``, one spec file, or a loaded project.
         spark: The session that reads the tables.
@@ -69,7 +71,8 @@ def plan(
 
     Raises:
         SpecError: The project's files are wrong.
-        StateError: A state file can't be read.
+        StateError: The project names no state volume, or a state file can't be read.
+        Refused: A target doesn't exist, or one to refresh isn't among the chosen ones.
         TableError: A table isn't a Delta table, or may not be read.
     """
     opened = open_project(
@@ -174,9 +177,10 @@ def prepare(
 ) -> RunReport:
     """Prepare the next update of a declarative pipeline.
 
-    It records the start of migrations, compares the pipeline's copies with the legacy tables, and records
-    progress. Steps that must wait are done before a later update. The arguments are those of `plan` and
-    `run`.
+    It performs what the update can't do itself: it records, adopts or ends migrations, creates and drops
+    pinned clones, compares copies that the pipeline has completed, and records progress. Call it before each
+    update, because a copy is compared after the update that completes it. `pipeline` is required. The other
+    arguments are those of `plan` and `run`.
 
     Raises:
         Refused: A finding prevents the update; nothing was written.
@@ -204,11 +208,13 @@ def status(
     environment: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> StatusReport:
-    """Report the phase, progress and findings of each target, without writing.
+    """Report the phase and progress of each target, and the findings of a plan that reads no rows.
 
-    ``spark`` may be a local metastore from `session.metastore`. The other arguments are those of `plan`.
+    Nothing is written. ``spark`` may be a local metastore from `session.metastore`. The other arguments mean
+    the same as those of `plan`.
 
     Raises:
+        TableferryError: As for `plan`.
         NeedsSpark: The metastore and the tables' logs aren't sufficient: pass a session.
     """
     session = cast("SparkSession", spark)

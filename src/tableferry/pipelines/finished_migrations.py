@@ -33,10 +33,14 @@ if TYPE_CHECKING:
 
 
 def finish_with_proofs(update: Update, *, verify: bool, accept_assumed: bool) -> FinishReport:
-    """Remove the state of complete migrations, after rows or the user confirmed the hand-over.
+    """Finish complete migrations: drop their pinned clones and remove their state.
+
+    ``verify`` compares the rows of recorded and assumed hand-overs. ``accept_assumed`` also finishes assumed
+    ones without a comparison.
 
     Raises:
-        Refused: A migration isn't complete, or its hand-over isn't confirmed; nothing was removed.
+        Refused: Nothing was removed: a migration is incomplete or unconfirmed, or rows differ.
+        Busy: Another run has the lease; some targets may be finished.
     """
     compared: tuple[Proof, ...] = ()
     plan, facts = update.decide(_check_complete)

@@ -34,10 +34,14 @@ def _is_clone_missing(target: TargetPlan, opened: OpenedProject) -> bool:
 
 
 def prepare_targets(plan: Plan, opened: OpenedProject, runner: Runner) -> None:
-    """Record where migrations start, create pinned clones, and compare each completed copy.
+    """Perform each target's state steps, create or drop its pinned clone, and compare its completed copy.
+
+    The verdicts are in `Runner.verdicts`. After a comparison, the identities of the tables are recorded.
 
     Raises:
-        TableError: A legacy table can't be cloned.
+        TableError: A clone can't be created or dropped.
+        Failed: A copy can't be compared.
+        Busy: Another run has taken over the targets.
     """
     for target in plan.targets:
         runner.perform_state_steps(target)

@@ -117,7 +117,7 @@ def plan_data(
     not_representable: Sequence[UnrepresentableRows] | None = None,
     starts: Sequence[Proof] | None = None,
 ) -> dict[str, Any]:
-    """Return a plan as plain data.
+    """Return a plan as data for `cli.command.as_json`; unrepresentable rows contain values such as dates.
 
     ``not_representable`` and ``starts`` are the results of `check` and `check_start`, if they were called.
     """

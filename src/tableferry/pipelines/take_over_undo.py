@@ -32,7 +32,11 @@ def check_undo(plan: Plan, facts: Facts) -> None:
 def undo_take_over(
     spark: SparkSession, store: StateStore, plan: Plan, target: TargetPlan, before_effect: EffectHook
 ) -> None:
-    """Advance the old streams' checkpoints, and remove the migration's state; can be repeated after a crash.
+    """Let the old streams resume where the flows stopped; can be repeated after a crash.
+
+    The undo is recorded first. Then the streams' checkpoints are advanced to the offsets of the flows, and
+    the table's property, the state and the checkpoints of the flows are removed. Call `check_undo` before,
+    with the targets locked.
 
     For an old stream that has written after the take-over, the offsets of its newest batch count too, unless
     RESTORE removed those writes.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Date, Dialect, String, literal_column
+from sqlalchemy import ColumnElement, Date, Dialect, String, Text, literal_column
 from sqlalchemy.dialects import mysql
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -63,6 +63,16 @@ class day_of(FunctionElement[date]):
     type = Date()
 
 
+class json_text(FunctionElement[str]):
+    """A JSON column as a text to group by.
+
+    A cast would give it the collation of MySQL's connection, which takes é for e and A for a.
+    """
+
+    inherit_cache = True
+    type = Text()
+
+
 class elements_of(FunctionElement[Any]):
     """A table of the elements of a JSON array, as texts in its only column."""
 
@@ -99,10 +109,13 @@ _SQL: Mapping[type[FunctionElement[Any]], Mapping[tuple[str, ...], str]] = {
         # SQLite's own date() reads a time and writes it again, which takes longer than the rest of a count.
         ("sqlite",): "substr({0}, 1, 10)",
     },
+    json_text: {
+        (): "{0}",
+        ("postgresql",): "CAST({0} AS TEXT)",
+    },
     elements_of: {
         (): "LATERAL explode(from_json({0}, 'array<string>'))",
         ("sqlite",): "json_each({0})",
-        # The connection's collation takes é for e and A for a.
         _MYSQL: (
             "JSON_TABLE({0}, '$[*]' COLUMNS (value TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$'))"
         ),

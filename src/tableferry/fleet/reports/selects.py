@@ -16,9 +16,7 @@ from sqlalchemy import (
     Integer,
     Select,
     String,
-    Text,
     case,
-    cast,
     func,
     literal_column,
     select,
@@ -27,7 +25,7 @@ from sqlalchemy import (
 )
 
 from tableferry.fleet.jobs.job import State
-from tableferry.fleet.queue.dialects import Utc, code_of, day_of, elements_of
+from tableferry.fleet.queue.dialects import Utc, code_of, day_of, elements_of, json_text
 from tableferry.fleet.queue.schema import events, jobs
 from tableferry.fleet.queue.selections import in_archive, in_queue
 from tableferry.fleet.reports.figures import (
@@ -116,7 +114,7 @@ def owners() -> Select[Any]:
     """Count jobs by owner: owner (NULL for none), the counts of `OwnerCount`."""
     names = columns_of(OwnerCount)
     # Many jobs have the same owners.
-    together = counts(names, cast(_c.tbl_owners, Text).label("owners")).subquery("together")
+    together = counts(names, json_text(_c.tbl_owners).label("owners")).subquery("together")
     each = elements_of(together.c.owners).table_valued("value", name="each_owner")
     sums = [func.sum(together.c[name]).label(name) for name in names]
     return (

@@ -34,20 +34,20 @@ NULL_SEQUENCE_SUFFIX = " (tableferry)"
 
 
 def build_feed_events(frame: DataFrame, settings: CdcSettings) -> DataFrame:
-    """Return the feed's events: the target's columns, `__sequence`, `__operation` and `__exact`.
+    """Return the CDC events of a flow's rows: the target's columns, `__sequence`, `__operation`, `__exact`.
 
     `where`, `apply_as_deletes`, `apply_as_truncates` and `sequence_by` can use every column of the feed, also
     columns that the target doesn't contain. Keys are always kept. An event without a sequence makes Spark
-    fail when it is computed; the error names the keys.
+    fail when it is computed; the error names the keys. A row that is a truncate and a delete is a delete.
 
     Raises:
-        TableError: The settings name a column that the feed lacks, or the feed has a column with a reserved
-            name.
+        TableError: The settings name a column that the rows lack, the rows have a column with a reserved
+            name, an expression is invalid, or SCD type 2 has truncates.
     """
     if settings.scd_type == 2 and settings.apply_as_truncates:
         raise TableError("TRUNCATES_NEED_SCD_TYPE_1")
     _check_reserved_names(frame, settings)
-    keys = resolve_columns(frame.columns, "keys", settings.keys)
+    keys = resolve_columns(frame.columns, "keys", settings.key_columns)
     included = resolve_columns(frame.columns, "column_list", settings.column_list) or frame.columns
     excluded = resolve_columns(frame.columns, "except_column_list", settings.except_column_list)
     data = [name for name in frame.columns if name in keys or (name in included and name not in excluded)]

@@ -85,7 +85,7 @@ class Fold:
     def keys(self) -> list[str]:
         """The key columns, in the log's spelling."""
         spelled = {name.lower(): name for name in self.log_schema.names}
-        return [spelled[key.lower()] for key in self.settings.keys]
+        return [spelled[key.lower()] for key in self.settings.key_columns]
 
     @property
     def row_identity(self) -> list[str]:

@@ -141,10 +141,10 @@ def key_columns(frame: DataFrame, settings: CdcSettings) -> list[str]:
         TableError: A key is missing.
     """
     spelled = {name.lower(): name for name in frame.columns}
-    missing = [key for key in settings.keys if key.lower() not in spelled]
+    missing = [key for key in settings.key_columns if key.lower() not in spelled]
     if missing:
         raise TableError("LEGACY_KEYS_MISSING", keys=missing)
-    return [spelled[key.lower()] for key in settings.keys]
+    return [spelled[key.lower()] for key in settings.key_columns]
 
 
 def _sequence_column(frame: DataFrame, settings: CdcSettings) -> Column:

@@ -102,7 +102,8 @@ def _walk_types(name: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
 def can_store(column: DataType, values: DataType) -> bool:
     """Return whether a column can store every value of another type without a loss.
 
-    Fields of structs are compared by name. `evolve_schema` adds those that the column lacks.
+    Fields of structs are compared by name, regardless of case. A field that the column lacks fits, because
+    `evolve_schema` adds it.
     """
     match values, column:
         case _ if isinstance(values, NullType) or sql_type(values) == sql_type(column):

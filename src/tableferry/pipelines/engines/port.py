@@ -61,7 +61,7 @@ class RunnableEngine(Engine, Protocol):
 
 
 def apply_definitions(definitions: Iterable[Definition], engine: Engine) -> None:
-    """Pass tables, views and flows to an engine, in order."""
+    """Call the engine's method for each definition, in order; nothing runs yet."""
     for definition in definitions:
         match definition:
             case DefineTable():

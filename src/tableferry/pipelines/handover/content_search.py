@@ -252,7 +252,7 @@ class Comparison:
         """
         parts = self.rows.count() // _SAMPLED_KEYS
         types = [{name.lower(): kind for name, kind in frame.dtypes} for frame in (self.rows, expected)]
-        keys = [key.lower().strip("`") for key in settings.keys]
+        keys = [key.lower() for key in settings.key_columns]
         if parts < 2 or any(types[0].get(key) != types[1].get(key) for key in keys):
             return None
         return F.pmod(F.xxhash64(*[views.quoted_column(key) for key in keys]), F.lit(parts)) == 0

@@ -54,9 +54,9 @@ def read_newest_events(
     try:
         events = change_feed.build_feed_events(output.read_rows(before.until), settings)
         value = F.struct(F.col(SEQUENCE), (F.col(OPERATION) == DELETE).alias(_IS_DELETED))
-        grouped = events.groupBy(*quote_all(settings.keys)).agg(F.max(value).alias(_NEWEST))
+        grouped = events.groupBy(*quote_all(settings.key_columns)).agg(F.max(value).alias(_NEWEST))
         newest = grouped.select(
-            *quote_all(settings.keys), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_IS_DELETED}"
+            *quote_all(settings.key_columns), f"{_NEWEST}.{SEQUENCE}", f"{_NEWEST}.{_IS_DELETED}"
         )
         # Spark Connect analyzes the expressions only when the schema is read.
         newest.schema  # noqa: B018
@@ -86,9 +86,9 @@ def add_sequences(events: DataFrame, newest: DataFrame, settings: CdcSettings) -
 
     A row gets no sequence if its key has no event, or if the key's newest event is a delete.
     """
-    keys = quote_all(settings.keys)
+    keys = quote_all(settings.key_columns)
     kinds = {field.name.lower(): field.dataType for field in events.schema}
-    alike = null_safe_equal("e", "n", settings.keys)
+    alike = null_safe_equal("e", "n", settings.key_columns)
     others = [f"e.{name}" for name in quote_all(events.columns) if name != f"`{SEQUENCE}`"]
     sequence = F.when(~F.col(f"n.{_IS_DELETED}"), F.col(f"n.{SEQUENCE}")).alias(SEQUENCE)
     rows = events.alias("e").join(newest.alias("n"), alike, "left").select(*others, sequence)
@@ -96,7 +96,7 @@ def add_sequences(events: DataFrame, newest: DataFrame, settings: CdcSettings) -
     deletes = deleted.select(
         *[
             F.col(f"n.{key}").cast(kinds[name.lower()]).alias(name)
-            for key, name in zip(keys, settings.keys, strict=True)
+            for key, name in zip(keys, settings.key_columns, strict=True)
         ],
         F.lit(DELETE).alias(OPERATION),
         F.lit(False).alias(EXACT),

@@ -35,11 +35,14 @@ def compare_copy(
     dropped: Sequence[str] = (),
     unstable: Sequence[str] = (),
 ) -> verify.Verdict:
-    """Compare a version of a target, or the newest one, with the mapped rows of the legacy table.
+    """Compare a version of a target, or the newest one, with the mapped rows of the pinned legacy table.
 
-    The extra rows are added to each side. Columns aren't compared if they are `dropped`, because only one
-    side has them, or `unstable`, because Spark computes them differently each time. The verdict names the
-    unstable ones.
+    The extra rows are added to each side. Only columns of the mapped rows are compared, without those of
+    ``compareExcept``, those that Spark computes differently each time (of the mapping, and `unstable` ones of
+    flows), and `dropped` ones, which only one side has. The verdict names all but the dropped ones.
+
+    Raises:
+        Refused: Both sides lack a column of ``compareExcept``.
     """
     source = union_by_name([read_expected_copy(spark, copied_from), *extra_source_rows]).drop(*dropped)
     rows = union_by_name([read_version(spark, target, version), *extra_target_rows])
@@ -107,13 +110,13 @@ def compare_rows(
     Keys are compared even if ``exclude`` names them. Without ``match_rows`` the verdict has only counts and
     hashes, which takes one query instead of three.
     """
-    keys: Sequence[str] | None = settings.keys if settings else None
+    keys: Sequence[str] | None = settings.key_columns if settings else None
     if settings and settings.scd_type == 2:
         # Rows are matched by columns that aren't structs, so a sequence of several fields is flattened.
         start = next(field for field in source.schema if field.name.upper() == START)
         starts = _list_leaf_paths(start)
         source, copied = (_flatten_struct(frame, start.name, starts) for frame in (source, copied))
-        keys = (*settings.keys, *starts)
+        keys = (*settings.key_columns, *starts)
     matching = {key.lower().strip("`") for key in keys or ()}
     present = {name.lower() for name in source.columns}
     return verify.verify(

@@ -31,7 +31,7 @@ from tableferry.pipelines.cdc.merges import TRUNCATES
 from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.pipelines.model.identities import REVIEWED, ForeignWrites
 from tableferry.spark.catalog import SPARK_ERRORS
-from tableferry.spark.quoting import identifier, unquote
+from tableferry.spark.quoting import identifier
 from tableferry.spark.tables import TableFacts
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class _Queries:
 
     @property
     def _keys(self) -> list[str]:
-        return [identifier(unquote(key)) for key in self.cdc.keys]
+        return [identifier(key) for key in self.cdc.key_columns]
 
     def _columns_of(self, alias: str, *more: str) -> str:
         return ", ".join(f"{alias}.{column}" for column in (*self._keys, *more))
@@ -251,7 +251,7 @@ class _Queries:
         If these events were removed instead, the key's previous row would last until its next row, or open
         again.
         """
-        keys = {unquote(key).lower() for key in self.cdc.keys}
+        keys = {key.lower() for key in self.cdc.key_columns}
         kept = keys | {name.lower() for name in (*EVENT_COLUMNS, RANK)}
         sets = [f"{OPERATION} = '{DELETE}'", f"{EXACT} = false", f"{RANK} = {_HIGHEST_RANK}"]
         sets += [f"e.{identifier(name)} = NULL" for name in columns if name.lower() not in kept]

@@ -310,7 +310,11 @@ def _open_stream(folder: Path) -> OldStream:
 
 
 def read_batch_offsets(stream: OldStream, batch: int) -> BatchOffsets:
-    """Return the offsets of a stream's batch."""
+    """Return a batch's end offsets by source id, or the error that prevents a hand-over at this batch.
+
+    The error is returned, not raised: the batch's file is missing or damaged, or a source is of files or of
+    an unknown kind.
+    """
     folder = stream.folder
     try:
         offsets, others = checkpoints.read_batch(folder, batch)

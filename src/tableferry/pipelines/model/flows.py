@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tableferry.errors import Problem
+from tableferry.spark.quoting import unquote
 from tableferry.spark.tables import TableName
 
 HandOverMethod = Literal["checkpoint", "content", "version", "explicit"]
@@ -216,6 +217,11 @@ class CdcSettings:
     except_column_list: tuple[str, ...] = ()
     track_history_column_list: tuple[str, ...] = ()
     track_history_except_column_list: tuple[str, ...] = ()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The names of the key columns, without the backticks that a spec may have around them."""
+        return tuple(map(unquote, self.keys))
 
 
 def cdc_settings(cdc: CdcSettings | None) -> Mapping[str, str]:

@@ -108,14 +108,16 @@ def list_streamed_reads(
 ) -> tuple[Read, ...]:
     """Return the sources that a view streams, also through the views that its SQL streams.
 
+    A batch view has none. An SQL view without a stream has one unmanaged read with the reason.
+
     Args:
         views: The views of the data flow, by name.
         name: The view.
-        python: The sources of the Python views, by view.
-        above: The views that stream this one.
+        python: The sources of the Python views, by view; a view that is missing streams nothing.
+        above: The views that stream this one, for the recursion.
 
     Raises:
-        TableError: Views stream each other in a cycle.
+        TableError: Views stream each other in a cycle, or a name has more than three parts.
     """
     view = views[name]
     if name in above:

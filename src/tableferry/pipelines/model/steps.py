@@ -63,7 +63,7 @@ class RecordStart:
         sources = ", ".join(map(self._baseline, sorted(start.baselines.values())))
         copy = f"copy pinned to {start.copy.table}@{start.copy.version}"
         baselines = f"baselines {sources}" if sources else "no baselines"
-        return f"record where {start.target} begins: {copy}, {baselines}"
+        return f"record the start of {start.target}: {copy}, {baselines}"
 
     def _baseline(self, baseline: Baseline) -> str:
         if baseline.is_kafka:

@@ -162,7 +162,10 @@ def start_options(options: Mapping[str, str], start: str) -> dict[str, str]:
 
 
 def probe_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options that read the oldest record of each partition, with short timeouts."""
+    """Return a reader's options with which a stream's first batch reads the oldest record of each partition.
+
+    The timeouts are short, unless the reader sets them.
+    """
     patience = {
         "kafka.default.api.timeout.ms": "15000",
         "kafka.request.timeout.ms": "10000",

@@ -289,7 +289,11 @@ def check_pinned_legacy_table(context: PlanningContext) -> Findings:
 
 
 def end_migration(context: PlanningContext) -> Findings:
-    """Remove the state of a migration that the spec has switched off, as soon as no flow depends on it."""
+    """Plan to remove the state of a migration that the spec has switched off, or refuse if that is too early.
+
+    The copy must be complete, and each streaming flow must have started. A migration with an assumed
+    hand-over gets a warning instead. State of another pipeline is refused while a flow hasn't started.
+    """
     stored, target, file = context.stored, context.target, context.dataflow.file
     flows = context.dataflow.streaming_flows
     unstarted = next((flow for flow in flows if not context.find_checkpoint(flow).has_started), None)

@@ -39,7 +39,9 @@ def check_identity(context: PlanningContext) -> Findings:
     """Refuse a target if its table, checkpoints, settings or state were lost, replaced or restored.
 
     Rule 9: Identity is recorded: the target's table id, the checkpoint id of each flow, and its settings. A
-    missing or changed one is refused with the way to continue. Only a flow without a checkpoint gets a start.
+    missing or changed one is refused with the way to continue, and so are a changed engine and rows or events
+    that another process removed. Nothing is checked in a full refresh. `flow_start` gives a start only to a
+    flow without a checkpoint.
     """
     if context.stored.resetting or context.is_refreshed:
         return Findings()

@@ -141,7 +141,10 @@ def open_state(
     pipeline_id: str | None = None,
     pipeline: Pipeline | None = None,
 ) -> tuple[Project, StateStore]:
-    """Return the specs that the engine can run, and their state. The arguments are those of `commands.plan`.
+    """Return the project with the specs that the engine can run, and the store of its state.
+
+    The state isn't read. ``spark`` is only needed for the id of the running pipeline. ``pipeline_id`` and
+    ``pipeline`` mean the same as in `commands.plan`.
 
     Raises:
         SpecError: The engine can't run the project's migrations.

@@ -53,8 +53,9 @@ def decide_needs(
         dataflow: The target's spec.
         stored: The state that this pipeline has recorded.
         state: The same, or the state of another pipeline that can be adopted.
-        pipeline: The declarative pipeline that runs the flows, if any. While it is being defined, it isn't
-            asked: a plan without a recorded start is refused then, and Delta refuses a wrong start.
+        pipeline: The declarative pipeline that runs the flows, if any. While it loads its files, neither the
+            filled tables nor the hand-over nor the brokers are read: a plan without a recorded start is
+            refused then, and Delta refuses a wrong start.
         is_refreshed: Whether the run rebuilds the target.
         for_report: Whether the facts are for people, who see more than a run needs.
     """

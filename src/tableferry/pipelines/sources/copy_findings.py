@@ -52,7 +52,13 @@ class UnrepresentableRows:
 
 
 def count_unrepresentable_rows(target: TargetPlan, spark: SparkSession) -> UnrepresentableRows | None:
-    """Count the rows of a copy that AUTO CDC can't represent; None without such rows."""
+    """Count and sample the legacy rows of a planned copy that AUTO CDC can't represent.
+
+    Return None without such rows, without a planned copy, and for an append target.
+
+    Raises:
+        TableError: The rows can't be read, or the mapping is invalid.
+    """
     source = target.copied_history
     if source is None:
         return None
@@ -112,6 +118,8 @@ def find_narrow_copied_columns(
     """Return a finding for each column of the copy that can't store all values of a streaming flow.
 
     The copy creates the target's columns, unless a schema file declares them. Their types don't change later.
+    Without a planned copy there is no finding. Flows whose rows can't be read are skipped, and a column is
+    reported for its first flow.
     Spark isn't called if the logs of these `tables`, by `TableName.key`, show the same types.
 
     Raises:

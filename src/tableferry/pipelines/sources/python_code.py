@@ -91,11 +91,15 @@ class TrackedSpark:
         return _TrackedReader(self, self._spark.readStream)
 
     def record_read(self, table: TableName, options: Mapping[str, str]) -> Mapping[str, str]:
-        """Record a streamed table, and return the options that set its start."""
+        """Record a streamed table, and return the options that set its start.
+
+        A start in the function has priority, except ``latest``: the plan starts after the baseline instead,
+        because commits between the baseline and the first batch would be skipped.
+        """
         explicit = explicit_start(options)
         self.followed_tables[table] = explicit
         self.read_count += 1
-        start = self._starts.get(table.key) if explicit is None else None
+        start = self._starts.get(table.key) if explicit in (None, "latest") else None
         return {**start_options(start), **self._extra_options}
 
 
@@ -156,11 +160,11 @@ class _TrackedReader:
 
 
 def has_hidden_streams(frame: DataFrame, followed: int) -> bool:
-    """Return whether a DataFrame reads other streams than those that Tableferry started.
+    """Return whether a DataFrame reads streams that Tableferry doesn't follow.
 
-    A function may use any session and reader, so the streams are counted in Spark's plan. Those of Tableferry
-    have an option that identifies them. If the plan's text shows no options, their number (``followed``)
-    decides.
+    A function may use any session and reader, so the streams are counted in Spark's plan. Followed streams
+    have an option that identifies them. If the plan's text shows no options, the number of followed reads
+    (``followed``) decides.
     """
     name = f"tableferry_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(name)

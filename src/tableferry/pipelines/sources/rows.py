@@ -57,11 +57,13 @@ def history_rows(spark: SparkSession, source: HistorySource) -> DataFrame:
 def history_events(spark: SparkSession, source: HistorySource, rows: DataFrame) -> DataFrame:
     """Return copied rows as events, from which AUTO CDC builds the same history.
 
-    The rows are the result of `history_rows`. The events have their columns, ``__sequence`` and
-    ``__operation`` (``upsert`` or ``delete``).
+    The rows are the result of `history_rows`, for a source with AUTO CDC. The events have their columns
+    without ``__START_AT`` and ``__END_AT``, and ``__sequence`` and ``__operation`` (upsert or delete). With a
+    clone they are a stream. An interval gives an upsert, and a delete at its end unless the key's next
+    interval starts at that time.
 
     Raises:
-        TableError: The rows have no column for the sequence, which AUTO CDC requires.
+        TableError: The rows lack a key, a column for the sequence, or a validity column.
     """
     assert source.cdc is not None
     scd2_history_events.check_sequence(rows, source.cdc, source.migration.location)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tableferry.errors import TableError
 from tableferry.pipelines.model.flows import Deduplicate, SnapshotCdc, SnapshotFiles, SnapshotTable
 from tableferry.pipelines.sources import views
+from tableferry.spark.quoting import unquote
 
 Version = int | datetime | date
 
@@ -24,7 +25,10 @@ _FILE_METADATA = "_metadata"
 def next_snapshot(
     spark: SparkSession, snapshots: SnapshotCdc, latest: Version | None
 ) -> tuple[DataFrame, Version] | None:
-    """Return the rows and the version of the first snapshot after a version; None without a later snapshot.
+    """Return the rows and the version of the first snapshot after `latest`; None without a later snapshot.
+
+    If `latest` is None, it is the first snapshot from the spec's starting version on. The source is files or
+    a table, not a view.
 
     Raises:
         TableError: A snapshot can't be read, or has no rows, which would delete every row.
@@ -194,6 +198,6 @@ def _drop_duplicates(frame: DataFrame, snapshots: SnapshotCdc, mode: Deduplicate
         case "full_row":
             return frame.dropDuplicates([name for name in frame.columns if name != _FILE_METADATA])
         case "keys_only":
-            return frame.dropDuplicates(list(snapshots.keys))
+            return frame.dropDuplicates([unquote(key) for key in snapshots.keys])
         case _:
             assert_never(mode)

@@ -77,9 +77,11 @@ _START_OPTIONS = ("startingversion", "startingtimestamp")
 def list_python_reads(
     spark: SparkSession | LocalMetastore, view: View, code: PythonCode, *, analyze: bool = True
 ) -> tuple[Read, ...]:
-    """List the tables that a view's Python function streams, by a call of it; its result is never computed.
+    """List the Delta tables that a view's Python function streams, by a call of it without computing rows.
 
-    `analyze` searches the plan of the result for other streams. A function inside a pipeline can't do that.
+    If the function streams anything else, the only `Read` has the finding STREAM_HIDDEN_IN_FUNCTION.
+    `analyze` also searches the plan of the result for such streams, which a function inside a pipeline can't
+    do.
 
     Raises:
         NeedsSpark: There is no session to run the function with.

@@ -23,6 +23,9 @@ def load(
 ) -> flows.Project:
     """Read, validate and compile a project.
 
+    Specs with unsupported features are left out, and listed in `Project.skipped`. If `project` is one spec
+    file, other specs only give the names of their tables.
+
     Args:
         project: A folder with ``dataflows/`` and ``pipeline_configs/``, or one spec file.
         environment: The environment whose substitutions apply; required if the project has several.

@@ -71,10 +71,13 @@ class ProjectFolder:
 
 
 def find_project_files(project: Path) -> ProjectFolder:
-    """Find the files of a project from its folder or from one spec file.
+    """Find the specs of a project and the folders of its settings.
+
+    From a spec file, the project is the nearest parent with ``dataflows/`` or ``pipeline_configs/``.
+    Unreadable folders are added to ``problems``.
 
     Raises:
-        SpecError: The path doesn't exist, or it contains no specs.
+        SpecError: The path doesn't exist, contains no specs, or isn't the main file of a spec.
     """
     project = Path(os.path.abspath(project))
     if os.path.isdir(project):

@@ -117,9 +117,10 @@ def resolve_tables(
     skipped_tables: Iterable[TableName],
     unread: Unread,
 ) -> list[tuple[ParsedSpec, SpecTables]]:
-    """Return each spec with its tables; report tables that two specs fill.
+    """Return the specs whose target has a valid name, each with its tables.
 
-    Of ``other_specs``, which aren't loaded, and of skipped specs only the names of the tables matter.
+    A table that is filled twice is reported at its location. ``other_specs`` and ``skipped_tables`` only make
+    the names of their tables known.
     """
     resolved = [(spec, tables) for spec in specs if (tables := _resolve_names(spec)) is not None]
     others = [tables for spec in other_specs if (tables := _resolve_names(spec)) is not None]

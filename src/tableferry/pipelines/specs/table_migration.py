@@ -33,7 +33,7 @@ def compile_migration(
         _report_missing_starts(views, details, location)
     if target.cdc and target.cdc.scd_type == 2:
         _report_missing_validity_columns(source.select, location)
-    keys = {key.lower().strip("`") for key in target.cdc.keys} if target.cdc else set()
+    keys = {key.lower() for key in target.cdc.key_columns} if target.cdc else set()
     if excluded := [name for name in details.uncompared_columns if name.lower() in keys]:
         location.at("compareExcept").report(Finding("SPEC_KEYS_NOT_COMPARED", columns=", ".join(excluded)))
     takes_over = details.mode == "takeOver"

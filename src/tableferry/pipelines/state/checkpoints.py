@@ -59,9 +59,9 @@ def read(folder: Path) -> Checkpoint:
 
 
 def read_batch(folder: Path, batch: int) -> tuple[Mapping[str, SourceOffset], bool]:
-    """Return a batch's end offsets by the sources' ids, and whether it has further sources.
+    """Return a batch's end offsets by source id, and whether other sources exist.
 
-    `source_offsets` doesn't support the further sources, or they had no data yet.
+    The other sources had no data yet, or `source_offsets` can't parse them.
 
     Raises:
         StateError: The offset file is missing or can't be read.

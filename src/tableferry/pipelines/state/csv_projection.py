@@ -1,4 +1,4 @@
-"""The two CSV trees of the state volume. Both are projections of ``state.json``.
+"""Texts of the two CSV trees of the state volume, projections of ``state.json``; `store` writes the files.
 
     <volume>/initial_versions/pipelineId=…/targetTable=…/part-00000.csv    the `MigrationStart`
     <volume>/tracking/pipelineId=…/targetTable=…/part-00000.csv            the `Tracking`
@@ -52,7 +52,7 @@ def start_to_csv(migration_start: MigrationStart) -> str:
 
 
 def start_from_csv(pipeline_id: str, target: TableName, text: str) -> MigrationStart:
-    """Return the start that `start_to_csv` wrote.
+    """Return the start from the text of `start_to_csv`.
 
     Raises:
         ValueError, KeyError, csv.Error: The text is truncated or has other columns.
@@ -94,7 +94,7 @@ def tracking_to_csv(migration_start: MigrationStart, tracking: Tracking) -> str:
 
 
 def tracking_from_csv(text: str) -> Tracking:
-    """Return the progress that `tracking_to_csv` wrote.
+    """Return the progress from the text of `tracking_to_csv`.
 
     Raises:
         ValueError, KeyError, csv.Error: The text is truncated or has other columns.

@@ -101,9 +101,10 @@ class PipelinePlan:
 
 
 def read(spark: SparkSession, view: PipelineView) -> DataFrame:
-    """Return the rows of a view's tables, files or Python function, with the view's reader options.
+    """Return the rows of a view, with its reader options, as a stream if `PipelineView.streamed`.
 
-    A start in `PipelineView.starts` overrides these options for Kafka, and for readers in a Python function.
+    A start in `PipelineView.starts` replaces the start of Kafka, and sets that of a reader without a start in
+    a Python function. For Delta sources the bundle puts it into the reader options.
 
     Raises:
         TableferryError: The source can't be read; the message names the view's place in the spec.

@@ -35,7 +35,7 @@ def create_tables(spark: SparkSession, target: Target, columns: StructType) -> N
         return
     event_columns = {name.lower() for name in EVENT_COLUMNS}
     data = [field for field in columns.fields if field.name.lower() not in event_columns]
-    key_names = resolve_columns([field.name for field in data], "keys", target.cdc.keys)
+    key_names = resolve_columns([field.name for field in data], "keys", target.cdc.key_columns)
     sequence = [
         field
         for field in columns.fields
