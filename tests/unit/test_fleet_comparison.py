@@ -114,10 +114,10 @@ def test_recreated_or_changed_copy_is_compared_as_a_whole(
     monkeypatch.setattr(iceberg_commit, "append", lambda *_: Appended([], None, "9", "[]"))
     monkeypatch.setattr(target_versions, "current_version", lambda *_: "8")
     # A file that is gone was compared too, so that none is left to be compared.
-    prepared = PreparedCopy(made=UPDATED, compared=ComparedFiles("as it was read", ALL))
+    prepared = PreparedCopy(iceberg_copy=UPDATED, compared=ComparedFiles("as it was read", ALL))
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
     made = iceberg._create_copy(Warehouse(spark, spark, prepared=prepared), listed, TARGET)
-    assert (made.holds, made.since) == (members("day=a"), None)
+    assert (made.files, made.since) == (members("day=a"), None)
     assert len(statements) == (0 if len(registered) == 1 else 2)
     assert prepared.compared is None
 
@@ -156,14 +156,14 @@ def test_altered_table_is_compared_as_a_whole(
     prepared = PreparedCopy(listed=listed, by_file=True)
     spark: Any = SimpleNamespace(table=lambda _: SimpleNamespace(schema=[]))
     if form is TargetFormat.ICEBERG:
-        prepared.made = IcebergCopy(table.reading, "7", members("day=a"), members("day=a"))
+        prepared.iceberg_copy = IcebergCopy(table.reading, "7", members("day=a"), members("day=a"))
         reading = json.dumps([table.reading, [], None])
         properties = {"current-snapshot-id": "7"}
         monkeypatch.setattr(table_descriptions, "properties", lambda *_: properties)
     else:
         reading = json.dumps([table.reading, "as Delta"])
         draft: Any = SimpleNamespace(files=files)
-        prepared.drafted = DeltaDraft(draft, reading, table.location, members("day=a"))
+        prepared.delta_draft = DeltaDraft(draft, reading, table.location, members("day=a"))
         monkeypatch.setattr(comparison, "is_in_hive_directory", lambda *_: True)
         monkeypatch.setattr(delta, "is_log_unchanged", lambda *_: True)
     prepared.compared = ComparedFiles(reading, members("day=a"))

@@ -123,13 +123,13 @@ def require_copy_has_same_rows(
     prepared = warehouse.prepared
     if prepared is None or prepared.listed is None:
         return require_same_rows(warehouse, source, target)
-    if prepared.drafted is not None:
-        return _compare_with_log(warehouse, prepared.listed, prepared.drafted, target)
-    if prepared.made is None:
+    if prepared.delta_draft is not None:
+        return _compare_with_log(warehouse, prepared.listed, prepared.delta_draft, target)
+    if prepared.iceberg_copy is None:
         # A killed run may have left a trial.
         delta_trial.remove_trials(warehouse, prepared.listed.table)
         return require_same_rows(warehouse, source, target)
-    made, listed = prepared.made, prepared.listed
+    made, listed = prepared.iceberg_copy, prepared.listed
     if listed.table.reading != made.reading:
         # The Hive table was altered since. A new column changes no file.
         return require_same_rows(warehouse, source, target)
@@ -169,18 +169,18 @@ def _compare_files(
     Returns:
         The number of compared rows, and all files whose rows are known to be the same.
     """
-    left = made.holds - (known or frozenset())
+    left = made.files - (known or frozenset())
     if known is not None and not left:
-        return 0, made.holds
+        return 0, made.files
     since = made.since if left <= made.added else None
-    files = made.holds if since is None else made.added
+    files = made.files if since is None else made.added
     if not files:
-        return require_same_rows(warehouse, listed.table.name, target, made.snapshot), made.holds
+        return require_same_rows(warehouse, listed.table.name, target, made.snapshot), made.files
     count = require_same_frames(
         (f"the files of {listed.table.name}", lambda: read_file_rows(warehouse, listed, files)),
         (str(target), lambda: read_rows_since(warehouse, target, made.snapshot, since)),
     )
-    return count, made.holds
+    return count, made.files
 
 
 def _compare_partitions(
@@ -198,8 +198,8 @@ def _compare_partitions(
         The number of compared rows, and all files whose rows are known to be the same.
     """
     busy = warehouse.prepared.busy if warehouse.prepared else frozenset[str]()
-    changed = specs_of(made.holds ^ (known or frozenset())) - busy
-    quiet = frozenset(member for member in made.holds if member[1] not in busy)
+    changed = specs_of(made.files ^ (known or frozenset())) - busy
+    quiet = frozenset(member for member in made.files if member[1] not in busy)
     if known is not None and not changed:
         return 0, quiet
     if known is None or made.since is None:
@@ -209,7 +209,7 @@ def _compare_partitions(
     else:
         where = _in_partitions(table, changed)
     if where is None:
-        return require_same_rows(warehouse, table.name, target, made.snapshot), made.holds
+        return require_same_rows(warehouse, table.name, target, made.snapshot), made.files
     return require_same_rows(warehouse, table.name, target, made.snapshot, where), quiet
 
 
@@ -233,7 +233,7 @@ def require_draft_has_same_rows(warehouse: Warehouse, listed: TableFiles, drafte
     """
     table, prepared, spark, count = listed.table, warehouse.prepared, warehouse.spark, 0
     known = (prepared.compared_files(drafted.reading) if prepared else None) or frozenset()
-    if left := drafted.holds - known:
+    if left := drafted.files - known:
         with (
             delta_trial.write_trial(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
             # The table's directory may have a Delta log already.
@@ -244,7 +244,7 @@ def require_draft_has_same_rows(warehouse: Warehouse, listed: TableFiles, drafte
                 (f"{table.name} as Delta", lambda: spark.read.format("delta").load(folder)),
             )
     if prepared is not None:
-        prepared.compared = ComparedFiles(drafted.reading, settled(drafted.holds, listed.at), drafted)
+        prepared.compared = ComparedFiles(drafted.reading, settled(drafted.files, listed.at), drafted)
     return count
 
 
@@ -258,9 +258,9 @@ def _compare_with_log(
         known
         # The Hive table wasn't altered since the log was written.
         and drafted.hive_reading == table.reading
-        and drafted.holds == members(listed)
-        and len(drafted.draft.files) == len(drafted.holds)
-        and not known.isdisjoint(drafted.holds)
+        and drafted.files == members(listed)
+        and len(drafted.draft.files) == len(drafted.files)
+        and not known.isdisjoint(drafted.files)
         and is_in_hive_directory(warehouse, table, target)
         and delta.is_log_unchanged(warehouse, table, drafted.draft)
     ):

@@ -61,7 +61,7 @@ def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> i
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         draft = _create_copy(warehouse, listed, target)
     if warehouse.prepared is not None:
-        warehouse.prepared.drafted = DeltaDraft.of(draft, listed) if draft else None
+        warehouse.prepared.delta_draft = DeltaDraft.of(draft, listed) if draft else None
     return len(listed.listing.read)
 
 

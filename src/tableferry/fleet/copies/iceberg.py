@@ -63,7 +63,7 @@ def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> i
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         made = _create_copy(warehouse, listed, target)
     if warehouse.prepared is not None:
-        warehouse.prepared.made = made
+        warehouse.prepared.iceberg_copy = made
     return len(files.read)
 
 
@@ -123,10 +123,10 @@ def _find_unchanged_copy(warehouse: Warehouse, listed: TableFiles) -> IcebergCop
     A check before the switch finds whether another process has changed the copy.
     """
     prepared = warehouse.prepared
-    if prepared is None or prepared.made is None or prepared.compared is None:
+    if prepared is None or prepared.iceberg_copy is None or prepared.compared is None:
         return None
-    made, holds = prepared.made, members(listed)
-    unchanged = made.reading == listed.table.reading and made.holds == holds
+    made, holds = prepared.iceberg_copy, members(listed)
+    unchanged = made.reading == listed.table.reading and made.files == holds
     return made if unchanged and holds == prepared.compared.files else None
 
 
@@ -139,18 +139,18 @@ def _update_copy(
     size and time, but with other rows and bounds.
     """
     prepared = warehouse.prepared
-    if prepared is None or prepared.made is None or prepared.compared is None:
+    if prepared is None or prepared.iceberg_copy is None or prepared.compared is None:
         return None
-    before, table, holds = prepared.made, listed.table, members(listed)
+    before, table, holds = prepared.iceberg_copy, listed.table, members(listed)
     if (table.reading, target_versions.snapshot_in_properties(properties)) != (
         before.reading,
         before.snapshot,
     ):
         return None
-    keep = holds & before.holds & prepared.compared.files
+    keep = holds & before.files & prepared.compared.files
     added = holds - keep
     files = sorted({file for file, _ in added})
-    gone = before.holds - keep
+    gone = before.files - keep
     change = Change(table, listed.partitions, files, {SOURCE_FILES: listed.digest}, before.snapshot, gone)
     appended = iceberg_commit.append(warehouse, target, change)
     if appended is None:

@@ -1,1 +1,1 @@
-"""Metadata, partitions, files and properties of Hive tables, without the fleet's warehouse."""
+"""Hive tables: columns and types, partitions, directories, properties, and the metastore's client."""
