@@ -95,7 +95,7 @@ def _repeat_until_little(
             # Few files were written during this comparison.
             return rows
         # Hours may have passed.
-        warehouse.forget((source,))
+        warehouse.invalidate((source,))
         before, listed = listed, _list_files(warehouse, source, form)
         left_out, prepared.busy = prepared.busy, frozenset()
         if listed.digest == before.digest:

@@ -175,12 +175,12 @@ class Warehouse:
         try:
             return work()
         finally:
-            self.forget(of)
+            self.invalidate(of)
 
-    def forget(self, of: Collection[TableName] | None = None) -> None:
+    def invalidate(self, of: Collection[TableName] | None = None) -> None:
         """Remove the entries of tables from the cache; all entries for None."""
         if self.table_cache is not None:
-            self.table_cache.forget(of)
+            self.table_cache.invalidate(of)
 
     def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
         """Run an SQL statement that changes something."""

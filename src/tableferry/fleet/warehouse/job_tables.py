@@ -90,7 +90,7 @@ class JobTableCache:
         listed = _list_entries(warehouse, self.names)
         self.entries = {name: listed.get(name) for name in self.names}
 
-    def forget(self, names: Iterable[TableName] | None = None) -> None:
+    def invalidate(self, names: Iterable[TableName] | None = None) -> None:
         """Remove some entries, or for None all, so that the next step reads them again."""
         for name in self.names if names is None else names:
             self.entries.pop(name, None)
@@ -99,7 +99,7 @@ class JobTableCache:
     def keep_renamed(self, name: TableName, to: TableName) -> Iterator[None]:
         """Move a table's entry to its new name if the rename inside the ``with`` succeeds."""
         known = self.entries.get(name)
-        self.forget((name, to))
+        self.invalidate((name, to))
         yield
         if known is not None:
             self.entries |= {to: known, name: None}

@@ -72,7 +72,7 @@ def write_before_block(warehouse: Warehouse, source: TableName, target: TableNam
         except TableError as error:
             failure = error
         # Hours may have passed.
-        warehouse.forget((source,))
+        warehouse.invalidate((source,))
         before, listed = listed, hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
         unchanged = listed.digest == before.digest
         if failure is not None:
