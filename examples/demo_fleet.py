@@ -302,7 +302,7 @@ def run_demo(demo: Demo) -> bool:
     demo.command("shadow")
     shadowed = shadow(demo.worker)
     demo.console.print(
-        f"   {sum(bool(result.did) for result in shadowed.jobs)} of {len(shadowed.jobs)} had changed"
+        f"   {sum(bool(result.actions) for result in shadowed.jobs)} of {len(shadowed.jobs)} had changed"
     )
 
     if late := write_late(demo):

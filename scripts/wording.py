@@ -50,6 +50,10 @@ examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copi
 src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicator.py
 src/tableferry/fleet/warehouse src/tableferry/fleet/hive_tables src/tableferry/fleet/checks
 src/tableferry/fleet/closure
+src/tableferry/fleet/late_files
+src/tableferry/fleet/shadow_runs
+src/tableferry/fleet/hive_copy
+src/tableferry/fleet/modes
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
@@ -61,6 +65,10 @@ tests/unit/test_fleet_warehouse*.py tests/unit/test_fleet_hive.py tests/unit/tes
 tests/unit/test_fleet_preflight.py tests/unit/test_fleet_close.py tests/unit/test_fleet_table_cache.py
 tests/unit/test_fleet_access_unity.py tests/unit/test_fleet_taken_rights.py
 tests/unit/test_fleet_shared_files.py
+tests/unit/test_fleet_[jlm]*.py
+tests/unit/test_fleet_b*.py
+tests/unit/test_fleet_rev*.py
+tests/unit/test_fleet_sh*.py
 """
 _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md

@@ -166,8 +166,8 @@ class Pair:
     def done(self) -> dict[str, tuple[Action, int | None]]:
         """Run it, and say what it did to which partition."""
         result = self.shadow()
-        assert result.compared == ""
-        return {change.partition: (change.action, change.rows) for change in result.done}
+        assert result.comparison_reason == ""
+        return {change.partition: (change.action, change.rows) for change in result.updates}
 
     def run(self, *, dry_run: bool = False) -> ShadowResult:
         warehouse = Warehouse(self.spark, cast("Access", None))

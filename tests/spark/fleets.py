@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.modes.close import Marking, close, mark_to_close
+from tableferry.fleet.modes.close import MarkResult, close, mark_to_close
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess
 from tableferry.fleet.modes.results import ModeReport
@@ -97,7 +97,7 @@ class Fleet:
         assert errors(self.preprocess()) == []
         self.notify()
 
-    def mark(self, *tables: str, days: int = 7) -> list[Marking]:
+    def mark(self, *tables: str, days: int = 7) -> list[MarkResult]:
         """Mark tables to be closed in some days."""
         at = self.clock() + timedelta(days=days)
         return mark_to_close(self.store, list(map(self.job, tables)), (), at, self.clock(), "ann")

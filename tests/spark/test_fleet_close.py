@@ -28,7 +28,7 @@ from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropArchived, Step
 from tableferry.fleet.modes import job_run
-from tableferry.fleet.modes.close import look_at_leftovers, unmark_to_close
+from tableferry.fleet.modes.close import list_leftovers, unmark_to_close
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.settings import LateFiles
@@ -137,7 +137,7 @@ def test_what_hive_alone_needed_goes_and_every_version_stays(
 
     [done] = ours.close().jobs
     assert (done.outcome, done.error) == ("done", "")
-    assert done.did == planned.did
+    assert done.actions == planned.actions
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert not sync.exists()
     assert theirs <= files_in(tmp_path / "t")
@@ -292,14 +292,14 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         assert not ours.job("t").record.closing
         assert "t_hive_archived" in tables_in(spark, schema)
         assert (tmp_path / "t_sync").is_dir()
-        [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
+        [leftover] = list_leftovers(ours.warehouse, [ours.job("t")])
         assert leftover.left is not None
         assert "purge" in statement or expects in leftover.left.blocker
         ours.store.edit(resumed(ours.job("t")), ours.clock())
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('tableferry.source')")
     [paused] = errors(ours.close())
     assert f"{ours.name('t')} is a table of another process" in paused
-    [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
+    [leftover] = list_leftovers(ours.warehouse, [ours.job("t")])
     assert leftover.left is not None
     assert "isn't the table that was made" in leftover.left.blocker
     ours.store.edit(resumed(ours.job("t")), ours.clock())
@@ -361,11 +361,11 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
     closed = ours.job("t").record.closed
     assert closed is not None
     [folder] = closed["kept"]
-    assert folder in done.did[-2]
+    assert folder in done.actions[-2]
     # The record of the first migration isn't this one's.
     [left] = ours.job("t").record.left_directories
     assert "/t_sync/known-" in left
-    assert left in done.did[-1]
+    assert left in done.actions[-1]
     assert tables_in(ours.spark, ours.schema) == ["t"]
 
 
@@ -381,7 +381,7 @@ def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
     assert errors(ours.shadow()) == []
     ours.to_archive("u")
     assert ids(ours, "u_hive_archived") == [2]
-    [leftover] = look_at_leftovers(ours.warehouse, [ours.job("u")])
+    [leftover] = list_leftovers(ours.warehouse, [ours.job("u")])
     left = leftover.left
     assert left is not None
     assert (left.hive, left.directory, left.folders, left.blocker) == (
@@ -415,13 +415,13 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
     """And a Hive table that somebody has dropped by hand is no obstacle."""
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.spark.sql(f"DROP TABLE {ours.name('t_hive_archived').sql}")
-    [leftover] = look_at_leftovers(ours.warehouse, [ours.job("t")])
+    [leftover] = list_leftovers(ours.warehouse, [ours.job("t")])
     assert leftover.left is not None
     assert (leftover.left.hive, leftover.left.gc_enabled) == (None, False)
     ours.mark("t", days=0)
     monkeypatch.setattr(removal, "storage_of", lambda *_: None)
     [done] = ours.close().jobs
-    assert "are left" in done.did[-1]
+    assert "are left" in done.actions[-1]
     assert any("t_sync" in place for place in ours.job("t").record.left_directories)
     assert any("/t/day=" in place for place in ours.job("t").record.left_directories)
     assert (tmp_path / "t_sync").is_dir()

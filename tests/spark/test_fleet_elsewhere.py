@@ -75,7 +75,7 @@ def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name:
     ours.clock.turn(days=14)
     [planned] = ours.migrate(dry_run=True).jobs
     [done] = ours.migrate().jobs
-    assert (done.outcome, done.did) == ("done", planned.did)
+    assert (done.outcome, done.actions) == ("done", planned.actions)
     copy = "orders_hive" if old_name is OldName.VIEW else "orders"
     live = TableName((*lake.parts, "orders"))
     assert tables_in(ours.spark, lake.sql) == ["orders"]

@@ -48,7 +48,7 @@ def test_a_table_that_is_recreated_before_its_migration_is_checked_and_announced
 
     [waits] = ours.migrate().jobs
 
-    assert (waits.outcome, waits.did) == ("waiting", ())
+    assert (waits.outcome, waits.actions) == ("waiting", ())
     assert waits.error.startswith("the table was recreated since it was checked: preprocess checks it again")
     assert ours.job("orders").pair == (State.UNDEFINED, State.UNDEFINED)
     assert errors(ours.preprocess()) == []
@@ -75,11 +75,11 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     [planned] = ours.migrate(dry_run=True).jobs
     block = f"block writes to spark_catalog.{ours.schema}.orders"
     # Rows are compared before that.
-    assert planned.did.index(block) == 3
+    assert planned.actions.index(block) == 3
     assert ours.job("orders") == job
     assert tables_in(ours.spark, ours.schema) == ["orders"]
     [done] = ours.migrate().jobs
-    assert (done.outcome, done.did) == ("done", planned.did)
+    assert (done.outcome, done.actions) == ("done", planned.actions)
 
     assert ours.job("orders").pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     assert tables_in(ours.spark, ours.schema) == ["orders", "orders_hive"]
@@ -92,7 +92,7 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     after = ours.rows("orders")
     assert len(after) == 3
     assert ours.rows("orders_hive") == after
-    assert ours.shadow().jobs[0].did == ()  # Nothing to copy.
+    assert ours.shadow().jobs[0].actions == ()  # Nothing to copy.
 
     ours.write("orders", "INSERT INTO {t} VALUES (5, NULL, 'b')")
     ours.clock.turn(days=14)
@@ -193,7 +193,7 @@ def test_a_worker_dies_after_every_step(
 def test_a_table_without_rows_is_migrated_end_to_end(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
     hive_table(ours.spark, f"{ours.schema}.empty", tmp_path / "empty", [])
     ours.to_probation("empty", form=form)
-    assert ours.shadow().jobs[0].did == ()
+    assert ours.shadow().jobs[0].actions == ()
     ours.clock.turn(days=14)
     ours.preprocess()
     assert errors(ours.migrate()) == []

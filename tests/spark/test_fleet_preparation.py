@@ -34,7 +34,7 @@ from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import Step, UnblockWrites
 from tableferry.fleet.late_files import file_record
-from tableferry.fleet.late_files.file_record import Record, RecordedFiles
+from tableferry.fleet.late_files.file_record import FileRecord, RecordedFiles
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.changes import ClaimLost
@@ -242,17 +242,17 @@ def test_many_files_are_recorded_before_writes_are_blocked(
     copying = Copying.of(ours, writers.table, DELTA)
     warehouse, table = copying.warehouse, hive.require_hive_table(copying.warehouse, writers.table)
     hive.list_table_files(warehouse, table)
-    Record.begin(warehouse, table.name)
+    FileRecord.begin(warehouse, table.name)
     begun = copying.prepared.recorded
     assert begun is not None
     added: list[int] = []
-    add = Record.add
+    add = FileRecord.add
 
-    def counted(self: Record, files: Collection[ListedFile], **how: Any) -> None:
+    def counted(self: FileRecord, files: Collection[ListedFile], **how: Any) -> None:
         added.append(len(files))
         add(self, files, **how)
 
-    monkeypatch.setattr(Record, "add", counted)
+    monkeypatch.setattr(FileRecord, "add", counted)
     match change:
         case "one comes":
             writers.add("a")
@@ -262,9 +262,9 @@ def test_many_files_are_recorded_before_writes_are_blocked(
             # Its files stay, and no partition has them.
             ours.spark.sql(f"ALTER TABLE {writers.table.sql} DROP PARTITION (day = 'a')")
     listed = hive.list_table_files(warehouse, table)
-    made = Record.create(warehouse, table.name)
+    made = FileRecord.create(warehouse, table.name)
     # Done twice, as by whoever finds a file more right after, it's as if done once.
-    assert Record.create(warehouse, table.name) == made
+    assert FileRecord.create(warehouse, table.name) == made
     assert made.files() == RecordedFiles(frozenset(listed.listing.files), frozenset())
     assert made.stray() == frozenset(listed.listing.stray)
     assert len(listed.listing.stray) == (change == "one is stray")
@@ -273,7 +273,7 @@ def test_many_files_are_recorded_before_writes_are_blocked(
     anew = {"none": [], "one comes": [1], "one goes": [every - 1], "one is stray": [every]}
     assert added == anew[change]
     properties = hive.require_hive_table(ours.warehouse, writers.table).properties
-    assert Record.of(warehouse, properties) == made
+    assert FileRecord.of(warehouse, properties) == made
 
 
 @soak.slow

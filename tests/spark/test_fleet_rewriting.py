@@ -130,7 +130,7 @@ def test_rewritten_table_is_migrated_and_reverted(
     [planned] = ours.migrate(dry_run=True).jobs
     [done] = ours.migrate().jobs
     assert done.error == ""
-    assert (done.outcome, done.did) == ("done", planned.did)
+    assert (done.outcome, done.actions) == ("done", planned.actions)
     assert ours.rows("facts_hive") == before
     assert ours.rows("facts") == with_nulls(before)
     ours.notify()

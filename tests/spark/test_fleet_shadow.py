@@ -39,7 +39,7 @@ def test_each_change_costs_its_partitions_alone(
     odd = "day=s p%2Fa%3Dc%25e%27%22é/n=3"
     done = pair.done()
     assert done == {MON: (Action.APPENDED, rows), odd: (Action.ADDED, rows), NULLS: (Action.APPENDED, rows)}
-    assert {entry.partition: entry.action for entry in asked.done} == {
+    assert {entry.partition: entry.action for entry in asked.updates} == {
         key: what for key, (what, _) in done.items()
     }
     assert pair.done() == {}
@@ -152,12 +152,12 @@ def test_types_and_formats(spark: SparkSession, schema: str, tmp_path: Path, sto
     first = (1, at, Decimal("12.30"), date(1999, 12, 31), *TYPED)
     pair = Pair(spark, schema, tmp_path, ICEBERG, columns, KEYS, stored).make(first)
     pair.insert((2, at, None, None, *TYPED), (3, None, Decimal("-0.01"), date(2024, 1, 1), *TYPED[:3], 8))
-    assert [change.action for change in pair.shadow().done] == [Action.APPENDED, Action.ADDED]
+    assert [change.action for change in pair.shadow().updates] == [Action.APPENDED, Action.ADDED]
     pair.delete("id = 1", lambda row: row[0] == 1)
-    assert [change.action for change in pair.shadow().done] == [Action.REWRITTEN]
+    assert [change.action for change in pair.shadow().updates] == [Action.REWRITTEN]
     # Without a watermark the rows themselves say which partition differs.
     pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('{WATERMARK}' = '1')")
     pair.insert((4, at, Decimal("7.00"), None, *TYPED))
     result = pair.shadow()
-    assert [change.action for change in result.done] == [Action.REWRITTEN]
-    assert "no longer in the table's history" in result.compared
+    assert [change.action for change in result.updates] == [Action.REWRITTEN]
+    assert "no longer in the table's history" in result.comparison_reason

@@ -67,19 +67,19 @@ def test_every_row_is_written_anew(
     pair.widen_column("id")
     pair.insert((5, "e", 5, "mon"))
     result = pair.shadow()
-    assert "id, name of the Hive copy were renamed, dropped or retyped" in result.compared
-    assert {change.partition: (change.action, change.rows) for change in result.done} == {
+    assert "id, name of the Hive copy were renamed, dropped or retyped" in result.comparison_reason
+    assert {change.partition: (change.action, change.rows) for change in result.updates} == {
         MON: (Action.REWRITTEN, 3),
         TUE: (Action.REWRITTEN, 2),
     }
     assert described(pair) == ["id bigint", "title string", "n2 int"]
-    assert pair.shadow().done == ()
+    assert pair.shadow().updates == ()
     # The metastore doesn't let a string's place become an int's, and there Iceberg has its tables too.
     lost, kept = ("n2", "title string") if form is ICEBERG else ("title", "n2 int")
     value = "f" if form is ICEBERG else 6
     pair.drop_column(lost)
     pair.insert((2**40, value, "wed"))
-    assert f"{lost} of the Hive copy" in pair.shadow().compared
+    assert f"{lost} of the Hive copy" in pair.shadow().comparison_reason
     assert described(pair) == ["id bigint", kept]
     pair.insert((7, value, "wed"))
     assert pair.done() == {"day=wed": (Action.APPENDED, 1)}
@@ -196,14 +196,14 @@ def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
         "m MAP<VARCHAR(3), ARRAY<ARRAY<SMALLINT>>>, plain ARRAY<STRING>) STORED AS PARQUET"
     )
     a, m, plain = spark.table(f"{schema}.t").schema
-    assert column_limits.unfit(plain) == ""
+    assert column_limits.unfit_condition(plain) == ""
     rows = """
         (1, array(named_struct('n', 127, 's', 'long', 'string', 'ab')), map('abc', array(array(32767)))),
         (2, array(null, named_struct('n', 128, 's', '', 'string', '')), map('abc', array(null))),
         (3, array(named_struct('n', 1, 's', '', 'string', 'abc')), map('abcd', null)),
         (4, null, map('a', array(null, array(null, -32769))))
     """
-    conditions = ", ".join(f"coalesce({column_limits.unfit(field)}, false)" for field in (a, m))
+    conditions = ", ".join(f"coalesce({column_limits.unfit_condition(field)}, false)" for field in (a, m))
     found = spark.sql(f"SELECT id, {conditions} FROM VALUES {rows} AS t(id, a, m) ORDER BY id").collect()
     assert [tuple(row)[1:] for row in found] == [(False, False), (True, False), (True, True), (False, True)]
 

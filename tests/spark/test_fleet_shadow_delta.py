@@ -48,8 +48,10 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
     pair.insert((4, "d", "mon", 1))
     (pair.directory / "_delta_log" / f"{2:020}.json").unlink()
     result = pair.shadow()
-    assert "no longer has every commit" in result.compared
-    assert [(change.partition, change.action) for change in result.done] == [("day=tue/n=2", Action.EMPTIED)]
+    assert "no longer has every commit" in result.comparison_reason
+    assert [(change.partition, change.action) for change in result.updates] == [
+        ("day=tue/n=2", Action.EMPTIED)
+    ]
 
 
 @soak.slow
@@ -62,13 +64,13 @@ def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_pat
     pair.add_column("extra")
     pair.insert((4, "d", 7, "mon", 1))
     result = pair.shadow()
-    assert "renamed, dropped or retyped" in result.compared
+    assert "renamed, dropped or retyped" in result.comparison_reason
     assert result.columns == ("extra",)
     pair.insert((5, "e", 8, "tue", 2))
     assert pair.done() == {"day=tue/n=2": (Action.REWRITTEN, 2)}
     # A version of its own, without a new row.
     pair.rename_column("name", "title")
-    assert "name of the Hive copy were renamed" in pair.shadow().compared
+    assert "name of the Hive copy were renamed" in pair.shadow().comparison_reason
 
 
 @pytest.mark.parametrize("stored", ["USING parquet", "STORED AS PARQUET"])
@@ -128,7 +130,7 @@ def test_a_table_that_was_made_anew_has_other_versions(
         pair.insert((number, "new", "wed"))
     # Also if a run died that had only noted the new one.
     assert pair.crash(0)
-    assert pair.shadow().compared == "there is no watermark"
+    assert pair.shadow().comparison_reason == "there is no watermark"
 
 
 @soak.slow

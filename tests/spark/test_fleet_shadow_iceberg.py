@@ -41,8 +41,8 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
     pair.sql(f"CALL ice.system.rollback_to_snapshot('{pair.target}', {pair.baseline})")
     pair.rows = before.copy()
     result = pair.shadow()
-    assert "no longer in the table's history" in result.compared
-    assert {change.partition: change.action for change in result.done} == {
+    assert "no longer in the table's history" in result.comparison_reason
+    assert {change.partition: change.action for change in result.updates} == {
         "day=mon/n=1": Action.REWRITTEN,
         "day=wed/n=3": Action.EMPTIED,
     }
@@ -52,7 +52,7 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
     assert pair.read() != before
     pair.sql(f"CALL ice.system.rollback_to_snapshot('{pair.target}', {pair.baseline})")
     pair.rows = before.copy()
-    assert "half copied" in pair.shadow().compared
+    assert "half copied" in pair.shadow().comparison_reason
 
 
 @soak.slow
@@ -85,7 +85,7 @@ def test_files_of_another_spec_whose_snapshot_has_expired(
         f"CALL ice.system.expire_snapshots(table => '{pair.target}', older_than => TIMESTAMP '{now}', "
         "retain_last => 1)"
     )
-    assert "which has files that were replaced, has expired" in pair.shadow().compared
+    assert "which has files that were replaced, has expired" in pair.shadow().comparison_reason
     pair.insert((6, "f", "mon", 1))
     assert pair.done() == {"day=mon/n=1": (Action.APPENDED, 1)}
 
@@ -119,7 +119,7 @@ def test_a_name_that_no_snapshot_has(spark: SparkSession, schema: str, tmp_path:
     pair.insert((5, "e", "tue", 2))
     pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN name TO title")
     # The last snapshot has it by its old name.
-    assert "after the last snapshot" in pair.shadow().compared
+    assert "after the last snapshot" in pair.shadow().comparison_reason
 
 
 @soak.slow
@@ -133,8 +133,8 @@ def test_the_same_name_and_yet_another_column(spark: SparkSession, schema: str, 
     pair.sql(f"ALTER TABLE {pair.target} ADD COLUMN extra INT")
     pair.rows = Counter({(*row[:2], None, *row[3:]): times for row, times in pair.rows.items()})
     pair.insert((9, "i", 2, "tue", 2))
-    assert "renamed, dropped or retyped" in pair.shadow().compared
-    assert pair.shadow().compared == ""
+    assert "renamed, dropped or retyped" in pair.shadow().comparison_reason
+    assert pair.shadow().comparison_reason == ""
 
 
 @soak.slow
@@ -150,7 +150,7 @@ def test_a_column_that_comes_with_a_value(spark: SparkSession, schema: str, tmp_
     pair.columns += ", extra INT"
     pair.rows = Counter({(*row[:2], 7, *row[2:]): times for row, times in pair.rows.items()})
     pair.insert((4, "d", 8, "tue", 2))
-    assert "with a value for the rows before it" in pair.shadow().compared
+    assert "with a value for the rows before it" in pair.shadow().comparison_reason
     pair.insert((5, "e", 9, "tue", 2))
     assert pair.done() == {"day=tue/n=2": (Action.APPENDED, 1)}
 

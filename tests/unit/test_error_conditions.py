@@ -25,7 +25,7 @@ SOURCE = ROOT / "src" / "tableferry"
 PASSED_ON = (
     "errors/__init__.py",
     "fleet/jobs/findings.py",
-    "fleet/modes/hand_change_stops.py",
+    "fleet/modes/hand_change_pauses.py",
     "fleet/modes/performer.py",
     "pipelines/planning/context.py",
 )

@@ -30,7 +30,7 @@ from tableferry.fleet.jobs.steps import NoteLeftovers
 from tableferry.fleet.late_files.file_record import FILES
 from tableferry.fleet.modes import performer
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
-from tableferry.fleet.modes.reverter import _reverting
+from tableferry.fleet.modes.reverter import _prepare_revert
 from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
@@ -166,14 +166,14 @@ def test_mark_is_removed_while_hive_table_exists() -> None:
 )
 def test_revert_removes_mark_and_is_refused_after_closing_began(note: dict[str, Any], condition: str) -> None:
     completed = mark_for_closing(job(**COMPLETED), NOW)
-    reverting = _reverting(completed, NOW, from_archive=True)
+    reverting = _prepare_revert(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
     for begun in (
         completed.with_record(**note),
         completed.with_record(**note).paused(PauseReason.STEP_FAILED),
     ):
         with conditions.raises(condition):
-            _reverting(begun, NOW, from_archive=True)
+            _prepare_revert(begun, NOW, from_archive=True)
 
 
 def test_leftovers_survive_json_round_trip() -> None:
@@ -183,7 +183,7 @@ def test_leftovers_survive_json_round_trip() -> None:
 
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fleets.Fleet:
-    """A queue with two completed jobs and one on probation, and a completed one in its archive."""
+    """A queue with two completed jobs and a job on probation, and a completed job in its archive."""
     monkeypatch.chdir(tmp_path)
     # These tests need no session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
@@ -238,7 +238,7 @@ def test_claimed_job_is_not_marked_and_other_jobs_are(queue: fleets.Fleet) -> No
     [undone] = unmark_to_close(store, [queue.job("lines")], NOW, "ann", nothing)
     assert "[JOB_CHANGED]" in undone.error
     with conditions.raises("JOB_CLAIMED", worker="closer"):
-        _reverting(queue.job("lines"), NOW, from_archive=True)
+        _prepare_revert(queue.job("lines"), NOW, from_archive=True)
 
 
 ENTRY = Entry(Kind.HIVE, False, "file:/w/orders", "Thu Nov 26 01:44:09 UTC 2026", "", "", "", "")

@@ -29,7 +29,7 @@ from tableferry.fleet.jobs.pauses import resume_command
 from tableferry.fleet.jobs.plan import Kind, plan
 from tableferry.fleet.jobs.steps import Rename, RestoreEntry, Shadow
 from tableferry.fleet.jobs.transitions import BACK
-from tableferry.fleet.modes.reverter import _reverting
+from tableferry.fleet.modes.reverter import _prepare_revert
 from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry
@@ -240,11 +240,11 @@ def test_revert_of_a_job_that_paused_for_its_lost_table_confirms_what_is_lost() 
         .paused(change.finding.reason, change.finding.text)
         .with_record(found=change.acceptance)
     )
-    reverting = _reverting(paused, paused.created_at, from_archive=False)
+    reverting = _prepare_revert(paused, paused.created_at, from_archive=False)
     assert reverting.record.accept == Acceptance.GIVE_UP_NEW_TABLE
     assert reverting.pair in BACK
     # A revert that was started before somebody read the finding asks for that.
-    assert not _reverting(at("probation"), paused.created_at, from_archive=False).record.accept
+    assert not _prepare_revert(at("probation"), paused.created_at, from_archive=False).record.accept
 
 
 def test_lost_rows_are_named_by_the_version_that_the_hive_copy_has() -> None:

@@ -41,7 +41,7 @@ from tableferry.fleet.jobs.steps import (
     VerifyShadow,
 )
 from tableferry.fleet.jobs.transitions import FORWARD
-from tableferry.fleet.modes import hand_change_stops, job_run
+from tableferry.fleet.modes import hand_change_pauses, job_run
 from tableferry.fleet.modes import shadower as shadow_mode
 from tableferry.fleet.modes.job_run import JobRun, run_job
 from tableferry.fleet.modes.reverter import revert
@@ -363,8 +363,8 @@ def world(form: TargetFormat) -> Iterator[World]:
         }
         for name in ("list_job_tables", "kinds", "entries"):
             patch.setattr(job_tables, name, getattr(made, name))
-        patch.setattr(hand_change_stops, "has_lost_metadata", made.has_lost_metadata)
-        patch.setattr(hand_change_stops, "rename_statements", made.rename_statements)
+        patch.setattr(hand_change_pauses, "has_lost_metadata", made.has_lost_metadata)
+        patch.setattr(hand_change_pauses, "rename_statements", made.rename_statements)
         for module in (job_run, shadow_mode):
             patch.setattr(module, "perform", made.perform)
         yield made

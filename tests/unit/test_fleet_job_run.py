@@ -1,4 +1,4 @@
-"""What a worker makes of a job that goes wrong."""
+"""A worker's run of one job: errors, lost claims and records."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from tableferry.fleet.jobs.steps import (
 )
 from tableferry.fleet.jobs.transitions import FORWARD, Action
 from tableferry.fleet.modes import job_run, performer
-from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, reported, run_job
-from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, run_and_report, run_job
+from tableferry.fleet.modes.migrator import start_or_resume
 from tableferry.fleet.modes.results import JobReport
-from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.modes.wave_gate import WaveGate
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -65,9 +65,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("error", [TableError("a table can't be read"), Refused("a step refuses")])
-def test_a_job_that_goes_wrong_when_another_worker_has_it_is_lost_and_nothing_more(
-    store: Store, error: Exception
-) -> None:
+def test_failing_job_is_lost_if_another_worker_has_claimed_it(store: Store, error: Exception) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "slow", now=NOW, lease=LEASE, limit=1)
     [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
@@ -77,12 +75,12 @@ def test_a_job_that_goes_wrong_when_another_worker_has_it_is_lost_and_nothing_mo
     def go_wrong(run: JobRun) -> JobReport:
         raise error
 
-    report = reported(JobRun(job, store, warehouse, lambda: LATER, LEASE), go_wrong)
+    report = run_and_report(JobRun(job, store, warehouse, lambda: LATER, LEASE), go_wrong)
     assert (report.outcome, report.job) == ("lost", job)
     assert list(store.jobs(everything())) == [theirs]
 
 
-def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Store) -> None:
+def test_unwritable_folder_fails_one_job(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     nothing: Any = None
@@ -90,11 +88,11 @@ def test_a_folder_that_cannot_be_written_is_trouble_of_one_job_alone(store: Stor
     def go_wrong(run: JobRun) -> JobReport:
         raise StateError("/lake/orders_sync can't be written")
 
-    report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
+    report = run_and_report(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), go_wrong)
     assert (report.outcome, report.error) == ("failed", "/lake/orders_sync can't be written")
 
 
-def test_failures_before_a_success_are_forgotten(store: Store) -> None:
+def test_success_resets_failure_count(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     nothing: Any = None
 
@@ -108,8 +106,8 @@ def test_failures_before_a_success_are_forgotten(store: Store) -> None:
 
     def outcome(work: Callable[[JobRun], JobReport]) -> str:
         [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
-        report = reported(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), work)
-        # Nobody copies anything any more, whatever became of it.
+        report = run_and_report(JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE), work)
+        # The shadow status is reset after each outcome.
         assert report.job.shadow_status is None
         return report.outcome
 
@@ -119,9 +117,9 @@ def test_failures_before_a_success_are_forgotten(store: Store) -> None:
     assert [outcome(fail), outcome(fail), outcome(fail)] == ["failed", "failed", "paused"]
 
 
-def test_a_run_that_reaches_another_state_leaves_no_shadow_run_behind() -> None:
+def test_state_change_resets_shadow_status() -> None:
     stopped = job(state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED, shadow_status="Shadowing")
-    assert job_run._arrived(stopped, FORWARD[stopped.pair]).shadow_status is None
+    assert job_run._reached(stopped, FORWARD[stopped.pair]).shadow_status is None
 
 
 METASTORE_GONE = TableError("PATTERN_MATCHES_NO_TABLE", pattern="sales.*")
@@ -135,7 +133,7 @@ class NoMetastore:
 
 
 @pytest.mark.parametrize("state", [State.READY, State.WRITES_BLOCKED])
-def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Store, state: State) -> None:
+def test_job_is_paused_if_writes_cannot_be_unblocked(store: Store, state: State) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     [desired] = [desired for at, desired in FORWARD if at is state]
@@ -149,14 +147,14 @@ def test_a_job_whose_writers_cannot_be_let_in_is_paused_all_the_same(store: Stor
     def go_wrong(run: JobRun) -> JobReport:
         raise failure
 
-    report = reported(JobRun(job, store, Warehouse(spark, nothing), lambda: NOW, LEASE), go_wrong)
+    report = run_and_report(JobRun(job, store, Warehouse(spark, nothing), lambda: NOW, LEASE), go_wrong)
     assert report.outcome == "paused"
     [paused] = store.jobs(everything())
-    # Where it was: resumed, it goes on from there.
+    # The job resumes from the same state.
     assert (paused.pair, paused.claimed_by) == ((state, desired), None)
     assert paused.pause_reason == (
-        f"STEP_FAILED: {failure.one_line.removesuffix('.')}, 3 times; and the writers of {ORDERS} "
-        f"couldn't be let in ({METASTORE_GONE.one_line})"
+        f"STEP_FAILED: {failure.one_line.removesuffix('.')}, 3 times; and writes to {ORDERS} "
+        f"couldn't be unblocked ({METASTORE_GONE.one_line})"
     )
 
 
@@ -165,7 +163,7 @@ RIGHT = {"grants": {"etl": ["MODIFY"]}}
 
 @dataclass
 class Grants:
-    """A catalog in which writers need a right."""
+    """A catalog with one right that writers need."""
 
     granted: bool = True
     before_take: Callable[[], None] = lambda: None
@@ -188,7 +186,7 @@ class Grants:
 
 
 @pytest.mark.parametrize("unblocks", [False, True])
-def test_a_worker_that_slept_before_it_blocked_writes_keeps_nobody_out(
+def test_suspended_worker_gives_back_rights_it_took_after_losing_claim(
     store: Store, unblocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fence, "mark", lambda warehouse, table: {})
@@ -198,7 +196,7 @@ def test_a_worker_that_slept_before_it_blocked_writes_keeps_nobody_out(
     access: Any = Grants()
     warehouse, clock = Warehouse(nothing, access), FixedClock(NOW)
 
-    def go_on() -> None:
+    def resume_with_other_worker() -> None:
         clock.turn(minutes=61)
         [claimed] = store.claim(everything(), "quick", now=clock(), lease=LEASE, limit=1)
         quick = JobRun(claimed, store, warehouse, clock, LEASE)
@@ -208,14 +206,14 @@ def test_a_worker_that_slept_before_it_blocked_writes_keeps_nobody_out(
             quick.perform(UnblockWrites(ORDERS))
             quick.release(quick.job)
 
-    access.before_take = go_on
+    access.before_take = resume_with_other_worker
     slow = JobRun(job, store, warehouse, clock, LEASE)
     with pytest.raises(ClaimLost):
         slow.perform(BlockWrites(ORDERS))
     assert access.granted is unblocks
 
 
-def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: Store) -> None:
+def test_rights_taken_during_unblock_are_given_back(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     job = store.save(job.with_record(rights=(RIGHT,)), NOW, lease=LEASE)
@@ -232,7 +230,7 @@ def test_rights_that_are_taken_while_writers_are_let_in_are_given_back(store: St
     assert not run.job.record.rights
 
 
-def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
+def test_steps_after_unblock_do_not_count_as_blocked_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add([NewJob(ORDERS, TargetFormat.DELTA)], NOW)
@@ -257,7 +255,7 @@ def test_writers_do_not_wait_for_what_is_done_when_they_are_in_again(
     assert run.job.record.moved["seconds"] == 120
 
 
-def test_a_job_whose_late_files_cannot_be_known_says_so(
+def test_job_without_file_record_reports_that_late_files_are_unknown(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.add([NewJob(ORDERS)], NOW)
@@ -266,19 +264,21 @@ def test_a_job_whose_late_files_cannot_be_known_says_so(
     run = JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)
     names = Names.of(job)
     step = CheckLate(names.main, names.hive, job.target_format)
-    looked = [False, True]
-    monkeypatch.setattr("tableferry.fleet.modes.performer.check", lambda *given, **how: looked.pop(0))
+    results = [False, True]
+    monkeypatch.setattr(
+        "tableferry.fleet.modes.performer.check_late_files", lambda *given, **how: results.pop(0)
+    )
     run.perform(step)
-    [_, sentence] = run.did
-    assert sentence.startswith(f"files that came late aren't looked for: {names.hive} has no record")
+    [_, sentence] = run.actions
+    assert sentence.startswith(f"late files can't be determined: {names.hive} has no record")
     assert run.job.record.late_files_not_looked_for == sentence
     assert any(sentence in message for message in caplog.messages)
     run.perform(step)
     assert not run.job.record.late_files_not_looked_for
-    assert run.did[2:] == [str(step)]
+    assert run.actions[2:] == [str(step)]
 
 
-def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> None:
+def test_worker_without_claim_changes_nothing(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "slow", now=NOW, lease=LEASE, limit=1)
     clock = FixedClock(NOW)
@@ -298,7 +298,7 @@ def test_a_worker_changes_nothing_when_another_one_has_its_job(store: Store) -> 
     assert done == ["in time"]
 
 
-def test_a_step_of_hours_keeps_its_claim(store: Store) -> None:
+def test_heartbeat_renews_claim_during_long_step(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     clock = FixedClock(NOW)
@@ -312,12 +312,12 @@ def test_a_step_of_hours_keeps_its_claim(store: Store) -> None:
     beat(lambda: store.renew([job.task_id], "w", clock(), LEASE), LEASE, wait)
     assert taken == []
     assert clock() - NOW > 5 * LEASE
-    # Nobody renews it any more.
+    # The heartbeat has ended, so the claim expires.
     clock.turn(minutes=60)
     assert len(store.claim(everything(), "other", now=clock(), lease=LEASE, limit=1)) == 1
 
 
-def test_a_queue_that_cannot_be_reached_for_a_while_ends_no_heartbeat(
+def test_heartbeat_continues_while_queue_is_unreachable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     times = iter([False, False, True])
@@ -330,14 +330,14 @@ def test_a_queue_that_cannot_be_reached_for_a_while_ends_no_heartbeat(
     assert caplog.messages == [f"claims couldn't be renewed: {unreachable.one_line}"] * 2
 
 
-def test_the_heartbeat_ends_with_its_block() -> None:
+def test_heartbeat_ends_with_its_block() -> None:
     before = threading.active_count()
     with heartbeat(lambda: None, LEASE):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
 
 
-def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store: Store) -> None:
+def test_job_claimed_by_another_worker_before_migration_is_lost(store: Store) -> None:
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     ready = replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
@@ -345,15 +345,15 @@ def test_a_job_that_another_worker_took_before_its_migration_began_is_lost(store
     [theirs] = store.claim(everything(), "quick", now=LATER, lease=LEASE, limit=1)
     nothing: Any = None
     run = JobRun(ready, store, Warehouse(nothing, nothing), lambda: LATER, LEASE)
-    report = begin_or_go_on(run, Gate(store, lambda: LATER))
+    report = start_or_resume(run, WaveGate(store, lambda: LATER))
     assert (report.outcome, report.job) == ("lost", ready)
     assert list(store.jobs(everything())) == [theirs]
 
 
-def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
+def test_table_that_replaced_new_table_is_not_copied_to_hive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A Hive copy may be the last one that has the rows."""
+    """The Hive copy may be the only table with the rows."""
     monkeypatch.setattr(performer, "shadow", lambda *given, **how: pytest.fail("it is copied"))
     monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.OTHER})
@@ -365,7 +365,7 @@ def test_a_table_that_took_the_new_one_s_place_is_not_copied_to_hive(
         performer.perform(step, job(), Warehouse(nothing, nothing), nothing)
 
 
-def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_copy_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -> None:
     shadowed: list[object] = []
     versions_now = iter(["7", "8"])
 
@@ -386,7 +386,7 @@ def test_a_copy_that_nobody_wrote_to_is_not_copied_to_hive(monkeypatch: pytest.M
     assert len(shadowed) == 1
 
 
-def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
+def test_directories_that_shadow_run_cannot_remove_are_logged_and_recorded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = iter([("s3://lake/t_sync/v1-a",), ("s3://lake/t_sync/v2-b", "s3://lake/t_sync/v1-a"), ()])
@@ -410,10 +410,10 @@ def test_directories_that_a_shadow_run_cant_remove_are_told_and_noted(
     ("state", "desired"),
     [(State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED), (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)],
 )
-def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch(
+def test_hive_table_that_keeps_its_name_stays_blocked_after_switch(
     store: Store, monkeypatch: pytest.MonkeyPatch, state: State, desired: State
 ) -> None:
-    """Its writers would write past the new table, which somebody has renamed."""
+    """Its writers would bypass the new table, which a person renamed."""
     monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.HIVE})
     store.add([NewJob(ORDERS, target_schema="lake", old_name=OldName.TABLE)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
@@ -431,7 +431,7 @@ def test_a_hive_table_that_keeps_its_name_is_not_migrated_anew_behind_the_switch
     assert (paused.pair, paused.record.rights, access.granted) == ((state, desired), (RIGHT,), False)
 
 
-def test_pause_after_the_switch_leaves_a_hive_table_in_the_new_tables_place_alone(
+def test_pause_after_switch_keeps_writes_to_recreated_hive_table_blocked(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for read in ("list_job_tables", "kinds"):

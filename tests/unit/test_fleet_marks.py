@@ -1,4 +1,4 @@
-"""The properties in which a shadow run leaves its progress."""
+"""The properties in which a shadow run stores its progress."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SPECS, PLACES = ("day=a", "day=b"), ("file:/w/t/day=a", "file:/w/t/day=b")
         (SPECS, ("file:/w/t/day=a", "file:/w/moved"), False),
         (SPECS[:1], PLACES[:1], False),
         ((*SPECS, "day=c"), (*PLACES, "file:/w/t/day=c"), False),
-        # Only some sessions are given the locations of all partitions together.
+        # Only some sessions can read all partitions' locations with one query.
         (SPECS, None, True),
         (SPECS[:1], None, False),
     ],
 )
-def test_fingerprint_tells_dropped_moved_and_added_partitions(
+def test_fingerprint_differs_after_partition_was_dropped_moved_or_added(
     specs: tuple[str, ...], places: tuple[str, ...] | None, same: bool
 ) -> None:
     noted, now = fingerprint(SPECS, PLACES), fingerprint(specs, places)

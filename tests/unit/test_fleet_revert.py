@@ -1,4 +1,4 @@
-"""What a revert that is asked for makes of a job."""
+"""Requested reverts: the jobs' states, refusals and dry runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.modes import reverter as mode
 from tableferry.fleet.modes.results import JobReport, ModeReport
-from tableferry.fleet.modes.reverter import _reverting, revert
+from tableferry.fleet.modes.reverter import _prepare_revert, revert
 from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.operations.selection import select_jobs
 from tableferry.fleet.queue.selections import everything, finished, named, numbered
@@ -30,7 +30,7 @@ LATER = fleets.NOW
 
 
 @pytest.mark.parametrize("pair", BACK)
-def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> None:
+def test_paused_revert_resumes_in_same_state(pair: tuple[State, State]) -> None:
     state, desired = pair
     job = Job(
         1,
@@ -43,16 +43,14 @@ def test_a_reverting_job_resumes_where_it_paused(pair: tuple[State, State]) -> N
         desired_state=desired,
     )
     paused = job.with_record(failures=2, last_error="x").paused(PauseReason.STEP_FAILED, "3 times")
-    assert _reverting(paused, NOW, from_archive=False) == job
+    assert _prepare_revert(paused, NOW, from_archive=False) == job
 
 
 @pytest.mark.parametrize(
     ("state", "condition"), [(State.UNDEFINED, "JOB_NOT_BEGUN"), (State.ICEBERG_DROPPED, "JOB_REVERTED")]
 )
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_table_with_nothing_to_revert_is_named_with_what_to_do(
-    state: State, condition: str, *, paused: bool
-) -> None:
+def test_revert_is_refused_for_job_without_migration(state: State, condition: str, *, paused: bool) -> None:
     job = Job(
         1,
         "spark_catalog",
@@ -65,12 +63,12 @@ def test_a_table_with_nothing_to_revert_is_named_with_what_to_do(
         migration_paused=paused,
     )
     with conditions.raises(condition, table="spark_catalog.sales.orders"):
-        _reverting(job, NOW, from_archive=False)
+        _prepare_revert(job, NOW, from_archive=False)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """A queue with a completed job in its archive, a table on probation, and one that waits."""
+    """A queue with a completed job in its archive, two tables on probation and a waiting job."""
     store = fleets.opened(tmp_path)
     fleet = fleets.Fleet(store)
     fleet.add("archived", "probation", "other", "waiting", at=fleets.days_ago(60))
@@ -92,14 +90,14 @@ def name(table: str) -> TableName:
     return TableName(("spark_catalog", "sales", table))
 
 
-def test_nothing_is_changed_when_one_of_the_tables_cant_be_reverted(store: Store) -> None:
+def test_revert_changes_nothing_if_one_table_is_refused(store: Store) -> None:
     before = [*store.jobs(everything()), *store.archived(everything())]
     with conditions.raises("JOB_NOT_BEGUN", table=name("waiting")):
         revert(worker(store), [name("archived"), name("waiting")], from_archive=True)
     assert [*store.jobs(everything()), *store.archived(everything())] == before
 
 
-def test_nothing_is_started_when_a_worker_has_one_of_the_tables(store: Store) -> None:
+def test_revert_starts_nothing_if_one_job_is_claimed(store: Store) -> None:
     store.claim(named([name("other")]), "shadower", now=LATER, lease=timedelta(hours=1), limit=1)
     before = store.jobs(everything())
     with conditions.raises("JOB_CLAIMED", table=name("other"), worker="shadower"):
@@ -107,7 +105,7 @@ def test_nothing_is_started_when_a_worker_has_one_of_the_tables(store: Store) ->
     assert store.jobs(everything()) == before
 
 
-def test_a_table_that_a_worker_takes_meanwhile_is_reported_and_the_others_are_reverted(
+def test_job_claimed_during_revert_is_reported_and_others_are_reverted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit = store.edit
@@ -128,7 +126,7 @@ def test_a_table_that_a_worker_takes_meanwhile_is_reported_and_the_others_are_re
     assert states["archived"] == (State.HIVE_DROPPED, State.WRITES_BLOCKED)
 
 
-def test_a_dry_run_plans_what_is_named_and_what_is_being_reverted(
+def test_dry_run_plans_named_tables_and_reverts_in_progress(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = fleets.Fleet(store)
@@ -139,32 +137,32 @@ def test_a_dry_run_plans_what_is_named_and_what_is_being_reverted(
         return JobReport(job, "planned", (str(job.desired_state),))
 
     def named_in(report: ModeReport) -> list[tuple[str, tuple[str, ...]]]:
-        return [(job.job.tbl_name, job.did) for job in report.jobs]
+        return [(job.job.tbl_name, job.actions) for job in report.jobs]
 
     monkeypatch.setattr(mode, "dry_run_report", planned)
     dry = replace(worker(store), dry_run=True)
     under_way = ("other", ("WritesBlocked",))
     assert named_in(revert(dry)) == [under_way]
     assert named_in(revert(dry, [name("probation")])) == [("probation", ("WritesBlocked",)), under_way]
-    # Once, if it's named as well.
+    # A table that is also named is listed once.
     assert named_in(revert(dry, [name("other")])) == [under_way]
     assert [*store.jobs(everything()), *store.archived(everything())] == before
 
 
-def test_a_table_whose_probation_is_over_and_that_waits_for_its_wave_is_reverted(store: Store) -> None:
+def test_table_that_waits_for_its_wave_after_probation_is_reverted(store: Store) -> None:
     fleet = fleets.Fleet(store)
     fleet.change("other", LATER, desired_state=State.HIVE_DROPPED)
-    reverting = _reverting(fleet.job("other"), LATER, from_archive=False)
+    reverting = _prepare_revert(fleet.job("other"), LATER, from_archive=False)
     assert reverting.pair == (State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
 
 
-def test_a_revert_has_its_author(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revert_event_names_its_author(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mode, "run_worker", lambda *how: ModeReport())
     revert(worker(store), [name("probation")], by="ann")
     assert store.events()[-1].worker == "ann"
 
 
-def test_a_pattern_means_archived_jobs_beside_those_of_the_queue(store: Store) -> None:
+def test_pattern_selects_queued_and_archived_jobs(store: Store) -> None:
     def selected(text: str) -> list[str]:
         return sorted(job.tbl_name for job in select_jobs(store, [text], archive=True))
 

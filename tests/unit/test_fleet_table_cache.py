@@ -128,7 +128,7 @@ def test_cache_reads_all_entries_together_and_again_after_change() -> None:
     assert kinds(ours, [COPY]) == {}
     ours.effect(lambda: None, of=(COPY,))
     assert kinds(ours, [MAIN]) == {MAIN: Kind.HIVE}
-    assert catalog.looks == 1, "what hasn't changed is known"
+    assert catalog.looks == 1, "unchanged tables are cached"
     assert kinds(ours, [COPY]) == {COPY: Kind.ICEBERG}
     ours.effect(lambda: None)
     assert kinds(ours, NAMES) == {MAIN: Kind.HIVE, COPY: Kind.ICEBERG}

@@ -1,4 +1,4 @@
-"""Waves: their hours and limits, and that tables begin within them alone, whoever works."""
+"""Waves: their hours and limits, and the start of tables within these."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tableferry.fleet.jobs.waves import (
 from tableferry.fleet.modes import migrator as mode
 from tableferry.fleet.modes.claims import Claims
 from tableferry.fleet.modes.job_run import JobRun
-from tableferry.fleet.modes.migrator import begin_or_go_on
+from tableferry.fleet.modes.migrator import start_or_resume
 from tableferry.fleet.modes.results import JobReport, ModeReport
-from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.modes.wave_gate import WaveGate
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.operations.wave_commands import pause_wave, start_wave
 from tableferry.fleet.queue.opening import open_store
@@ -45,11 +45,11 @@ from tableferry.spark import session
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
-NOBODY: Any = None
+NOTHING: Any = None
 RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
 
 
-# What a wave lets begin.
+# Limits of a wave.
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ RUNNING = Wave("w1", WaveStatus.RUNNING, started_at=NOW)
     [
         ("09:00-17:00", "UTC", ["09:00", "16:59"], ["08:59", "17:00", "00:00"]),
         ("22:00-06:00", "UTC", ["22:00", "23:59", "00:00", "05:59"], ["06:00", "21:59"]),
-        # An hour ahead of UTC in winter.
+        # In winter, Berlin is one hour ahead of UTC.
         ("22:00-06:00", "Europe/Berlin", ["21:00", "04:59"], ["20:59", "05:00"]),
     ],
 )
-def test_hours_may_lie_over_midnight_and_end_before_their_end(
+def test_hours_may_cross_midnight_and_exclude_their_end(
     hours: str, zone: str, inside: list[str], outside: list[str]
 ) -> None:
     read = Hours.parse(hours, zone)
@@ -70,7 +70,7 @@ def test_hours_may_lie_over_midnight_and_end_before_their_end(
         assert read.contain(moment) is (text in inside), text
 
 
-def test_hours_keep_to_the_clock_on_the_wall_when_it_changes() -> None:
+def test_hours_follow_daylight_saving_time() -> None:
     read = Hours.parse("22:00-06:00", "Europe/Berlin")
     summer = datetime(2026, 7, 15, 20, 0, tzinfo=UTC)
     assert read.contain(summer)
@@ -80,30 +80,30 @@ def test_hours_keep_to_the_clock_on_the_wall_when_it_changes() -> None:
 @pytest.mark.parametrize(
     "hours", ["22-6", "22:00", "24:00-06:00", "22:61-06:00", "06:00-06:00", "٢٢:00-06:00", "a"]
 )
-def test_what_are_no_hours_is_refused(hours: str) -> None:
+def test_invalid_hours_are_refused(hours: str) -> None:
     with conditions.raises("WAVE_HOURS_INVALID", text=hours):
         checked(replace(RUNNING, hours=hours))
 
 
 @pytest.mark.parametrize("zone", ["Berlin", "", "../etc/passwd", "/etc/passwd"])
-def test_what_is_no_time_zone_is_refused(zone: str) -> None:
+def test_unknown_time_zone_is_refused(zone: str) -> None:
     with conditions.raises("TIME_ZONE_UNKNOWN", zone=zone):
         checked(replace(RUNNING, hours="22:00-06:00", time_zone=zone))
 
 
-def test_a_time_zone_that_the_queue_cannot_hold_is_refused() -> None:
+def test_too_long_time_zone_is_refused() -> None:
     with conditions.raises("TIME_ZONE_NAME_TOO_LONG", longest=30):
         checked(replace(RUNNING, hours="22:00-06:00", time_zone="America/Argentina/ComodRivadavia"))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "w;drop", "ü" * 101, "a/b"])
-def test_what_is_no_wave_s_name_is_refused(name: str) -> None:
+def test_invalid_wave_name_is_refused(name: str) -> None:
     with conditions.raises("WAVE_NAME_INVALID", wave=name):
         checked(Wave(name))
 
 
 @given(begin=st.times(), end=st.times(), moment=st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1)))
-def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, moment: datetime) -> None:
+def test_each_minute_is_in_hours_or_in_their_complement(begin: Any, end: Any, moment: datetime) -> None:
     first, last = begin.strftime("%H:%M"), end.strftime("%H:%M")
     if first == last:
         return
@@ -126,34 +126,32 @@ def test_each_minute_is_in_the_hours_or_in_the_others(begin: Any, end: Any, mome
     ],
 )
 def test_why_none_begins(wave: Wave, why: str) -> None:
-    said = why_none_begins(wave, NOW)
-    assert why in said
-    assert bool(said) is bool(why)
+    reason = why_none_begins(wave, NOW)
+    assert why in reason
+    assert bool(reason) is bool(why)
 
 
 @pytest.mark.parametrize(
     ("percent", "tables", "failed", "pauses"),
     [(10, 100, 10, False), (10, 100, 11, True), (10, 3, 1, True), (0, 1000, 1, True), (100, 1, 1, False)],
 )
-def test_more_failed_tables_than_the_share_pause_a_wave(
-    percent: int, tables: int, failed: int, pauses: bool
-) -> None:
-    said = too_many_failed(replace(RUNNING, stop_percent=percent), Load(tables, failed))
-    assert bool(said) is pauses
+def test_too_many_failed_tables_pause_wave(percent: int, tables: int, failed: int, pauses: bool) -> None:
+    reason = too_many_failed(replace(RUNNING, stop_percent=percent), Load(tables, failed))
+    assert bool(reason) is pauses
     if pauses:
-        assert said.startswith(f"{failed:,} of {tables:,} table")
+        assert reason.startswith(f"{failed:,} of {tables:,} table")
 
 
-def test_the_room_is_what_is_left_of_the_tables_at_once() -> None:
+def test_room_is_limit_minus_claimed_tables() -> None:
     assert room(RUNNING, Load(taken=7)) is None
     assert [room(replace(RUNNING, tables_at_once=2), Load(taken=taken)) for taken in range(4)] == [2, 1, 0, 0]
 
 
-# In a queue.
+# Waves in a queue.
 
 
 class Waves:
-    """A queue whose announced tables are due; moving one takes its job to probation."""
+    """A queue whose announced tables are due; a migrated table's job is on probation."""
 
     def __init__(self, folder: Path) -> None:
         self.store, self.url = opened(folder), f"sqlite:///{folder}/fleet.db"
@@ -162,7 +160,7 @@ class Waves:
         self.works: dict[str, Callable[[JobRun], object]] = {}
 
     def add(self, *tables: str, wave: str | None = "w1", size: int = 1) -> None:
-        """Add tables that have been announced."""
+        """Add announced tables."""
         names = [TableName(("spark_catalog", "sales", table)) for table in tables]
         self.store.add([NewJob(name, initial_gap_days=1, wave=wave) for name in names], NOW)
         claimed = self.store.claim(named(names), "w", now=NOW, lease=LEASE, limit=len(names))
@@ -174,7 +172,7 @@ class Waves:
             self.store.save(ready, NOW, release=True)
 
     def begin(self, *tables: str, **values: Any) -> None:
-        """Leave tables as a worker does that began with them, and died."""
+        """Leave tables in the state of a worker that started them and died."""
         chosen = named([TableName(("spark_catalog", "sales", table)) for table in tables])
         for job in self.store.claim(chosen, "dead", now=NOW, lease=LEASE, limit=len(tables)):
             self.store.save(replace(job, in_process=True, to_be_processed=False, **values), NOW, release=True)
@@ -195,24 +193,24 @@ class Waves:
     def worker(self, name: str = "w", store: Store | None = None, **how: Any) -> Worker:
         settings = FleetSettings(tables_at_once=1)
         return Worker(
-            store or self.store, lambda: Warehouse(NOBODY, NOBODY), settings, name, self.clock, **how
+            store or self.store, lambda: Warehouse(NOTHING, NOTHING), settings, name, self.clock, **how
         )
 
     def run(
         self, work: Callable[[JobRun], object] = lambda run: None, worker: Worker | None = None
     ) -> ModeReport:
-        """Migrate as the mode does, but for what is done to the tables."""
+        """Migrate as the mode does, with `work` instead of changes of tables."""
         worker = worker or self.worker()
-        gate = Gate(worker.store, worker.clock, worker.dry_run)
+        gate = WaveGate(worker.store, worker.clock, worker.dry_run)
 
         def do(run: JobRun) -> JobReport:
             self.works[run.job.claimed_by or ""] = work
-            return begin_or_go_on(run, gate)
+            return start_or_resume(run, gate)
 
-        return run_worker(worker, "try", gate.portions, do, lambda job, _: JobReport(job, "planned"))
+        return run_worker(worker, "try", gate.list_claimable, do, lambda job, _: JobReport(job, "planned"))
 
     def advance(self, run: JobRun, transitions: object) -> JobReport:
-        """Move a table, unless its work fails it or pauses it."""
+        """Migrate a table, unless its work fails or pauses it."""
         self.moved.append(run.job.tbl_name)
         if self.works[run.job.claimed_by or ""](run) == "failed":
             run.release(run.job)
@@ -230,14 +228,14 @@ class Waves:
 
 @pytest.fixture
 def waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waves]:
-    made = Waves(tmp_path)
-    monkeypatch.setattr(mode, "advance", made.advance)
-    yield made
-    made.store.close()
+    waves = Waves(tmp_path)
+    monkeypatch.setattr(mode, "advance", waves.advance)
+    yield waves
+    waves.store.close()
 
 
 @pytest.mark.parametrize("status", [WaveStatus.PLANNED, WaveStatus.PAUSED])
-def test_no_table_of_a_wave_that_isn_t_running_begins(waves: Waves, status: WaveStatus) -> None:
+def test_tables_of_stopped_wave_do_not_start(waves: Waves, status: WaveStatus) -> None:
     waves.add("a", "b")
     waves.add("free", wave=None)
     waves.wave(status=status)
@@ -251,13 +249,13 @@ def test_no_table_of_a_wave_that_isn_t_running_begins(waves: Waves, status: Wave
     assert {job.begun_at for job in waves.jobs().values()} == {NOW}
 
 
-def test_tables_of_a_wave_that_nobody_made_wait(waves: Waves) -> None:
+def test_tables_of_missing_wave_wait(waves: Waves) -> None:
     waves.add("a", wave="none")
     waves.wave()
     assert waves.run().jobs == ()
 
 
-def test_nobody_is_told_of_a_table_before_its_wave_is_started(waves: Waves) -> None:
+def test_notifications_wait_for_start_of_wave(waves: Waves) -> None:
     waves.store.add([NewJob(TableName(("spark_catalog", "sales", "a")), wave="w1")], NOW)
     waves.wave(status=WaveStatus.PLANNED)
     [job] = waves.store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
@@ -268,7 +266,7 @@ def test_nobody_is_told_of_a_table_before_its_wave_is_started(waves: Waves) -> N
     assert len(waves.store.jobs(to_notify())) == 1
 
 
-def test_what_has_begun_goes_on_whatever_its_wave_is_at(waves: Waves) -> None:
+def test_started_table_is_resumed_in_paused_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(status=WaveStatus.PAUSED)
     [job] = waves.store.claim(
@@ -281,7 +279,7 @@ def test_what_has_begun_goes_on_whatever_its_wave_is_at(waves: Waves) -> None:
     assert waves.moved == ["a"]
 
 
-def test_a_wave_that_is_paused_while_its_tables_are_claimed_begins_no_more(waves: Waves) -> None:
+def test_claimed_tables_do_not_start_after_wave_was_paused(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave()
     report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
@@ -293,7 +291,7 @@ def test_a_wave_that_is_paused_while_its_tables_are_claimed_begins_no_more(waves
 
 
 @pytest.mark.parametrize("status", WaveStatus)
-def test_nothing_is_archived_in_a_wave_that_isn_t_running(waves: Waves, status: WaveStatus) -> None:
+def test_tables_of_stopped_wave_are_not_archived(waves: Waves, status: WaveStatus) -> None:
     waves.add("a")
     waves.end_probations()
     waves.wave(status=status)
@@ -301,10 +299,10 @@ def test_nothing_is_archived_in_a_wave_that_isn_t_running(waves: Waves, status: 
     assert waves.moved == (["a"] if status is WaveStatus.RUNNING else [])
 
 
-def test_a_wave_that_is_paused_while_its_tables_are_claimed_archives_no_more(waves: Waves) -> None:
+def test_claimed_tables_are_not_archived_after_wave_was_paused(waves: Waves) -> None:
     waves.add("a", "b")
     waves.end_probations()
-    # Its limits are those of tables that start.
+    # The wave's hours limit only the start of tables.
     waves.wave(hours="00:00-01:00")
     report = waves.run(lambda run: waves.change(status=WaveStatus.PAUSED))
     assert waves.moved == ["a"]
@@ -312,7 +310,7 @@ def test_a_wave_that_is_paused_while_its_tables_are_claimed_archives_no_more(wav
     assert outcomes == [("done", ""), ("waiting", "the wave w1 is paused")]
 
 
-def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
+def test_tables_start_only_in_hours_of_their_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(hours="13:00-14:00")
     waves.run()
@@ -326,9 +324,7 @@ def test_tables_begin_in_the_hours_of_their_wave_alone(waves: Waves) -> None:
     assert waves.moved == ["a", "b"]
 
 
-def test_a_time_zone_that_a_machine_does_not_know_holds_back_its_wave_alone(
-    waves: Waves, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_time_zone_stops_only_its_wave(waves: Waves, caplog: pytest.LogCaptureFixture) -> None:
     waves.add("a", "b", "c")
     waves.begin("a")
     waves.add("free", wave=None)
@@ -341,9 +337,7 @@ def test_a_time_zone_that_a_machine_does_not_know_holds_back_its_wave_alone(
     assert "'Europe/Newtown'" in warning
 
 
-def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
-    waves: Waves, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_wave_is_paused_after_too_many_failures(waves: Waves, caplog: pytest.LogCaptureFixture) -> None:
     waves.add(*(f"t{number:02}" for number in range(20)))
     waves.add("free", wave=None)
     waves.wave(stop_percent=10, tables_at_once=1)
@@ -357,17 +351,15 @@ def test_a_wave_is_paused_when_too_many_of_its_tables_fail(
     assert sorted(waves.moved) == ["free", "t00", "t01", "t02", "t03"]
     [wave] = waves.store.waves()
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "3 of 20 tables failed, more than 10 %")
-    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. Look at them" in caplog.text
-    # Who starts it anew has looked at them.
+    assert "the wave w1 is paused: 3 of 20 tables failed, more than 10 %. List them" in caplog.text
+    # A new start resets the count of failures.
     waves.clock.turn(minutes=1)
     waves.change(status=WaveStatus.RUNNING, started_at=waves.clock(), reason="")
     waves.run()
     assert len(waves.moved) == 21
 
 
-def test_a_wave_that_somebody_changes_while_it_is_to_be_paused_is_looked_at_anew(
-    waves: Waves, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wave_changed_during_pause_is_checked_again(waves: Waves, monkeypatch: pytest.MonkeyPatch) -> None:
     waves.add("a", "b")
     waves.wave(stop_percent=0)
 
@@ -375,20 +367,20 @@ def test_a_wave_that_somebody_changes_while_it_is_to_be_paused_is_looked_at_anew
         run.job = run.job.paused(PauseReason.STEP_FAILED)
 
     def refuse(wave: Wave) -> Wave:
-        raise Busy("somebody was faster")
+        raise Busy("another process was faster")
 
     with monkeypatch.context() as patch:
         patch.setattr(waves.store, "save_wave", refuse)
         waves.run(fail, waves.worker(batch_size=1))
         waves.run()
-    # Too many have failed, whoever writes that down.
+    # The wave counts as paused even if another process changed it.
     assert waves.moved == ["a"]
     waves.run()
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
 
 
 @pytest.mark.parametrize("limits", [{}, {"tables_at_once": 2}])
-def test_a_wave_is_paused_before_more_than_its_share_have_failed_and_those_under_way(
+def test_wave_is_paused_as_soon_as_share_of_failures_is_exceeded(
     waves: Waves, limits: dict[str, Any]
 ) -> None:
     waves.add(*(f"t{number}" for number in range(10)))
@@ -401,7 +393,7 @@ def test_a_wave_is_paused_before_more_than_its_share_have_failed_and_those_under
     assert {job.error for job in report.jobs if job.outcome == "waiting"} <= {"the wave w1 is paused"}
 
 
-def test_a_dry_run_pauses_no_wave_and_plans_what_a_run_would_do(waves: Waves) -> None:
+def test_dry_run_pauses_no_wave(waves: Waves) -> None:
     waves.add("a", "b")
     waves.wave(stop_percent=0)
     a = named([TableName(("spark_catalog", "sales", "a"))])
@@ -414,34 +406,34 @@ def test_a_dry_run_pauses_no_wave_and_plans_what_a_run_would_do(waves: Waves) ->
     assert [wave.status for wave in waves.store.waves()] == [WaveStatus.PAUSED]
 
 
-def test_a_table_that_fails_is_tried_once_a_run_though_its_wave_bounds_its_beginning(waves: Waves) -> None:
+def test_failing_table_is_tried_once_in_limited_wave(waves: Waves) -> None:
     waves.add("a", "b", "c")
     waves.wave(tables_at_once=1)
     report = waves.run(lambda run: "failed")
     assert [job.job.tbl_name for job in report.jobs] == ["a", "b", "c"]
     assert {job.claimed_by for job in waves.jobs().values()} == {None}
-    # They have begun: the next run goes on with them.
+    # They have started, so the next run resumes them.
     waves.run()
     assert waves.moved == [*"abc", *"abc"]
 
 
-def test_room_that_another_worker_leaves_is_taken_while_a_run_has_tables_under_way(waves: Waves) -> None:
+def test_run_claims_place_that_another_worker_released(waves: Waves) -> None:
     waves.add("free", wave=None)
     waves.add("other", "a", "b")
     waves.wave(tables_at_once=1)
     other = named([TableName(("spark_catalog", "sales", "other"))])
     [theirs] = waves.store.claim(other, "other", now=NOW, lease=LEASE, limit=1)
-    gate = Gate(waves.store, waves.clock)
-    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions, threads=2)
-    assert [job.tbl_name for job in claims.more()] == ["free"]
-    assert claims.more() == []
+    gate = WaveGate(waves.store, waves.clock)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.list_claimable, threads=2)
+    assert [job.tbl_name for job in claims.claim_more()] == ["free"]
+    assert claims.claim_more() == []
     done: dict[str, Any] = {"state": State.WRITES_UNBLOCKED, "desired_state": State.WRITES_UNBLOCKED}
     waves.store.save(replace(theirs, **done), NOW, release=True)
-    assert [job.tbl_name for job in claims.more()] == ["a"]
-    assert claims.more() == []
+    assert [job.tbl_name for job in claims.claim_more()] == ["a"]
+    assert claims.claim_more() == []
 
 
-def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_for_all_others(
+def test_limited_wave_is_claimed_after_started_jobs_and_before_others(
     waves: Waves,
 ) -> None:
     waves.add(*(f"t{number}" for number in range(12)), wave=None)
@@ -451,15 +443,15 @@ def test_a_wave_that_bounds_its_tables_waits_for_those_that_have_begun_and_not_f
     waves.begin("began")
     waves.run()
     assert waves.moved[:2] == ["began", "a"]
-    # Each time that the run claims more, one of the wave is among them.
+    # Each claim of the run includes a job of the wave.
     assert waves.moved.index("b") < 12
     assert len(waves.moved) == 15
 
 
-def test_a_wave_that_bounds_its_tables_does_not_wait_for_the_end_of_many_probations(waves: Waves) -> None:
+def test_limited_wave_is_claimed_before_tables_after_probation(waves: Waves) -> None:
     over = [f"t{number:02}" for number in range(20)]
     waves.add(*over, wave=None)
-    # Nobody is kept from writing to them.
+    # Writes to these tables aren't blocked.
     waves.begin(*over, state=State.WRITES_UNBLOCKED, desired_state=State.HIVE_DROPPED)
     waves.add("a", "b")
     waves.wave(tables_at_once=1)
@@ -469,7 +461,7 @@ def test_a_wave_that_bounds_its_tables_does_not_wait_for_the_end_of_many_probati
     assert len(waves.moved) == 22
 
 
-def test_a_long_table_that_has_begun_leaves_the_other_threads_to_a_wave(
+def test_long_started_table_leaves_other_threads_to_wave(
     waves: Waves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "beside", lambda spark: object())
@@ -489,7 +481,7 @@ def test_a_long_table_that_has_begun_leaves_the_other_threads_to_a_wave(
     assert together == [True]
 
 
-def test_tables_that_have_begun_and_fail_do_not_end_a_run_before_others_are_moved(waves: Waves) -> None:
+def test_failing_started_tables_do_not_end_run(waves: Waves) -> None:
     failing = [f"t{number:02}" for number in range(41)]
     waves.add(*failing, wave=None)
     waves.begin(*failing)
@@ -499,38 +491,38 @@ def test_tables_that_have_begun_and_fail_do_not_end_a_run_before_others_are_move
     assert waves.moved == [*failing, "free"]
 
 
-def test_many_waves_that_bound_their_tables_leave_some_to_all_others(waves: Waves) -> None:
+def test_many_limited_waves_leave_claims_to_other_tables(waves: Waves) -> None:
     for number in range(4):
         waves.add(*(f"t{number}{table}" for table in range(8)), wave=f"w{number}")
         waves.wave(f"w{number}", tables_at_once=4)
     waves.add("free", wave=None)
-    gate = Gate(waves.store, waves.clock)
-    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.portions, threads=4)
-    claimed = [job.tbl_name for job in claims.more()]
+    gate = WaveGate(waves.store, waves.clock)
+    claims = Claims(waves.store, "w", waves.clock, LEASE, (0, 1), 100, gate.list_claimable, threads=4)
+    claimed = [job.tbl_name for job in claims.claim_more()]
     assert {name[:2] for name in claimed} == {"t0", "t1", "t2", "t3", "fr"}
-    few = Claims(waves.store, "x", waves.clock, LEASE, (0, 1), 2, gate.portions, threads=4)
-    assert len(few.more()) == 2
+    few = Claims(waves.store, "x", waves.clock, LEASE, (0, 1), 2, gate.list_claimable, threads=4)
+    assert len(few.claim_more()) == 2
 
 
-def test_a_worker_leaves_the_room_of_a_wave_that_it_has_no_thread_for_to_others(waves: Waves) -> None:
+def test_worker_claims_no_more_tables_of_limited_wave_than_threads(waves: Waves) -> None:
     waves.add(*(f"t{number}" for number in range(20)))
     waves.wave(tables_at_once=8)
-    gate = Gate(waves.store, waves.clock)
+    gate = WaveGate(waves.store, waves.clock)
     first, second = (
-        Claims(waves.store, name, waves.clock, LEASE, (0, 1), 100, gate.portions, threads=4)
+        Claims(waves.store, name, waves.clock, LEASE, (0, 1), 100, gate.list_claimable, threads=4)
         for name in ("first", "second")
     )
-    mine = first.more()
+    mine = first.claim_more()
     assert len(mine) == 4
-    assert first.more() == []
-    assert len(second.more()) == 4
-    # As soon as a thread is free.
+    assert first.claim_more() == []
+    assert len(second.claim_more()) == 4
+    # A free thread allows one more claim.
     waves.store.save(replace(mine[0], state=State.WRITES_UNBLOCKED), NOW, release=True)
-    first.ended(mine[0].task_id)
-    assert len(first.more()) == 1
+    first.stop_renewing(mine[0].task_id)
+    assert len(first.claim_more()) == 1
 
 
-def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
+def test_wave_is_paused_after_its_last_table_failed(waves: Waves) -> None:
     waves.add("a")
     waves.wave()
     waves.run(lambda run: setattr(run, "job", run.job.paused(PauseReason.STEP_FAILED)))
@@ -538,7 +530,7 @@ def test_a_wave_is_paused_when_its_last_tables_fail(waves: Waves) -> None:
     assert (wave.status, wave.reason) == (WaveStatus.PAUSED, "1 of 1 table failed, more than 10 %")
 
 
-def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:
+def test_limits_apply_to_each_wave_separately(waves: Waves) -> None:
     waves.add("a1", "a2", wave="a")
     waves.add("b1", "b2", wave="b")
     waves.add("c1", wave="c")
@@ -550,8 +542,8 @@ def test_the_limits_of_one_wave_are_not_another_s(waves: Waves) -> None:
     assert sorted(waves.moved) == ["a1", "a2", "b1", "b2", "n1"]
 
 
-def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(waves: Waves) -> None:
-    """Three workers, each with its own connection to the queue; what they move is counted as they move it."""
+def test_concurrent_workers_respect_limit_of_wave(waves: Waves) -> None:
+    """Three workers with separate connections to the queue; the test counts concurrent tables."""
     waves.add(*(f"t{number:02}" for number in range(24)))
     waves.wave(tables_at_once=2)
     lock, under_way, most = threading.Lock(), 0, 0
@@ -561,7 +553,7 @@ def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(wav
         with lock:
             under_way += 1
             most = max(most, under_way)
-        # So that others come meanwhile.
+        # Give the other workers time to claim jobs.
         for _ in range(20):
             waves.store.waves()
         with lock:
@@ -583,7 +575,7 @@ def test_workers_together_move_no_more_tables_of_a_wave_at_once_than_it_says(wav
     assert {job.state for job in waves.jobs().values()} == {State.WRITES_UNBLOCKED}
 
 
-def test_a_wave_that_is_paused_without_a_reason_keeps_the_one_it_has(waves: Waves) -> None:
+def test_pause_without_reason_keeps_reason(waves: Waves) -> None:
     waves.wave()
     assert pause_wave(waves.store, "w1", "3 of 20 tables failed").reason == "3 of 20 tables failed"
     assert pause_wave(waves.store, "w1").reason == "3 of 20 tables failed"
@@ -592,6 +584,6 @@ def test_a_wave_that_is_paused_without_a_reason_keeps_the_one_it_has(waves: Wave
     assert pause_wave(waves.store, "w1").reason == ""
 
 
-def test_as_much_of_a_wave_s_reason_is_kept_as_the_queue_holds(waves: Waves) -> None:
+def test_long_reason_of_wave_is_truncated(waves: Waves) -> None:
     waves.wave()
     assert pause_wave(waves.store, "w1", "x" * 1000).reason == "x" * 512

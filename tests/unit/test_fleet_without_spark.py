@@ -26,7 +26,7 @@ from tableferry.errors import SessionError
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.modes import close, migrator, preprocessor, reverter, shadower
-from tableferry.fleet.modes.claims import Takes
+from tableferry.fleet.modes.claims import ListClaimable
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -278,7 +278,7 @@ def test_spark_is_started_whenever_a_mode_has_work(
         run.release(run.job)
         return JobReport(run.job, "done")
 
-    def without_tables(worker: Worker, mode: str, takes: Takes, *_: Any) -> ModeReport:
+    def without_tables(worker: Worker, mode: str, takes: ListClaimable, *_: Any) -> ModeReport:
         if first:
             worker.open_warehouse()
         return run_worker(worker, mode, takes, only_released, lambda job, _: JobReport(job, "planned"))

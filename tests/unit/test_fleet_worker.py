@@ -1,4 +1,4 @@
-"""A worker moves several tables at once, each once a run, and each with settings of its own."""
+"""A worker runs several tables concurrently, each once a run, in separate sessions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tableferry.cli import logs
 from tableferry.errors import Refused
 from tableferry.fleet.jobs.steps import MakeManaged
 from tableferry.fleet.modes import worker as worker_module
-from tableferry.fleet.modes.claims import Portion
-from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.claims import ClaimableJobs
+from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.selections import everything
@@ -31,7 +31,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.testing import FixedClock
 
-NOBODY: Any = None
+NOTHING: Any = None
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The sessions that were made for threads: numbers."""
+    """The sessions that were created for threads, as numbers."""
     made: list[Any] = []
     numbers = count(1)
 
@@ -55,11 +55,11 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def worker(fleet: Fleet, at_once: int = 3, **how: Any) -> Worker:
-    settings = FleetSettings(tables_at_once=at_once)
+def worker(fleet: Fleet, concurrency: int = 3, **how: Any) -> Worker:
+    settings = FleetSettings(tables_at_once=concurrency)
     return Worker(
         fleet.store,
-        lambda: Warehouse(NOBODY, NOBODY),
+        lambda: Warehouse(NOTHING, NOTHING),
         settings,
         "w",
         FixedClock(NOW + LEASE),
@@ -73,7 +73,7 @@ def add(fleet: Fleet, tables: Iterable[str]) -> None:
 
 def run(worker: Worker, do: Callable[[JobRun], JobReport]) -> ModeReport:
     return run_worker(
-        worker, "try", lambda: [Portion(everything())], do, lambda job, _: JobReport(job, "planned")
+        worker, "try", lambda: [ClaimableJobs(everything())], do, lambda job, _: JobReport(job, "planned")
     )
 
 
@@ -82,7 +82,7 @@ def release(run: JobRun) -> JobReport:
     return JobReport(run.job, "done")
 
 
-def test_tables_are_moved_at_once_in_sessions_of_their_own(fleet: Fleet, sessions: list[Any]) -> None:
+def test_run_processes_tables_concurrently_in_separate_sessions(fleet: Fleet, sessions: list[Any]) -> None:
     add(fleet, "abcdefgh")
     together = threading.Barrier(3)
     meet = set("abc")
@@ -91,7 +91,7 @@ def test_tables_are_moved_at_once_in_sessions_of_their_own(fleet: Fleet, session
     def move(run: JobRun) -> JobReport:
         by_thread.setdefault(threading.get_ident(), set()).add(run.warehouse.spark)
         if run.job.tbl_name in meet:
-            # Nobody passes before three are here.
+            # Three jobs must reach this line before one continues.
             together.wait(timeout=60)
         return release(run)
 
@@ -102,9 +102,9 @@ def test_tables_are_moved_at_once_in_sessions_of_their_own(fleet: Fleet, session
     assert all(job.claimed_by is None for job in fleet.store.jobs(everything()))
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("concurrency", [1, 3])
 def test_run_writes_one_line_for_each_table_and_its_steps_with_verbose(
-    fleet: Fleet, sessions: list[Any], capsys: pytest.CaptureFixture[str], at_once: int
+    fleet: Fleet, sessions: list[Any], capsys: pytest.CaptureFixture[str], concurrency: int
 ) -> None:
     add(fleet, "abcd")
 
@@ -118,7 +118,7 @@ def test_run_writes_one_line_for_each_table_and_its_steps_with_verbose(
     lines = {}
     for verbose in (False, True):
         with logs.show_logs(verbose=verbose, log_format=logs.LogFormat.TEXT):
-            run(worker(fleet, at_once=at_once), partial(reported, work=move))
+            run(worker(fleet, concurrency=concurrency), partial(run_and_report, work=move))
         lines[verbose] = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
     first, *tables, last = lines[False]
     assert first == "try: started (w)"
@@ -128,7 +128,7 @@ def test_run_writes_one_line_for_each_table_and_its_steps_with_verbose(
     for number, line in enumerate(tables, 1):
         what = "paused" if ".c:" in line else "done"
         assert re.fullmatch(rf"{name}[a-d]: {what} at Undefined in {seconds}, {number} of 4 tables", line)
-    # A step's start and its end, of two steps of each table.
+    # The start and the end of two steps of each table.
     assert sum("make" in line for line in lines[True]) == 4 * 2 * 2
 
 
@@ -143,12 +143,12 @@ def test_paused_table_is_written_even_if_the_run_is_quiet(
         return release(run)
 
     with logs.show_logs(quiet=True, log_format=logs.LogFormat.TEXT):
-        run(worker(fleet, at_once=1), partial(reported, work=move))
+        run(worker(fleet, concurrency=1), partial(run_and_report, work=move))
     [line] = capsys.readouterr().err.splitlines()
     assert "spark_catalog.sales.b: paused at Undefined" in line
 
 
-def test_no_two_tables_are_in_one_session_at_a_time(fleet: Fleet, sessions: list[Any]) -> None:
+def test_session_is_used_by_one_table_at_a_time(fleet: Fleet, sessions: list[Any]) -> None:
     add(fleet, (f"t{number}" for number in range(30)))
     busy: set[Any] = set()
 
@@ -162,25 +162,23 @@ def test_no_two_tables_are_in_one_session_at_a_time(fleet: Fleet, sessions: list
     assert len(run(worker(fleet), move).jobs) == 30
 
 
-@pytest.mark.parametrize(("at_once", "tables"), [(1, "abc"), (4, "a")])
-def test_one_after_the_other_is_done_in_the_worker_s_own_thread_and_session(
-    fleet: Fleet, sessions: list[Any], at_once: int, tables: str
+@pytest.mark.parametrize(("concurrency", "tables"), [(1, "abc"), (4, "a")])
+def test_sequential_run_uses_worker_s_thread_and_session(
+    fleet: Fleet, sessions: list[Any], concurrency: int, tables: str
 ) -> None:
     add(fleet, tables)
     threads = set()
 
     def move(run: JobRun) -> JobReport:
         threads.add(threading.get_ident())
-        assert run.warehouse.spark is NOBODY
+        assert run.warehouse.spark is NOTHING
         return release(run)
 
-    assert len(run(worker(fleet, at_once), move).jobs) == len(tables)
+    assert len(run(worker(fleet, concurrency), move).jobs) == len(tables)
     assert (threads, sessions) == ({threading.get_ident()}, [])
 
 
-def test_where_no_session_can_be_had_one_table_follows_the_other(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_is_sequential_without_more_sessions(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "beside", lambda spark: None)
     add(fleet, "abc")
     threads = set()
@@ -193,28 +191,26 @@ def test_where_no_session_can_be_had_one_table_follows_the_other(
     assert threads == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
-def test_a_table_that_stays_where_it_is_is_tried_once_a_run(
-    fleet: Fleet, sessions: list[Any], at_once: int
-) -> None:
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_failing_table_is_tried_once_in_a_run(fleet: Fleet, sessions: list[Any], concurrency: int) -> None:
     add(fleet, (f"t{number}" for number in range(25)))
 
     def fail(run: JobRun) -> JobReport:
         run.release(run.job)
         return JobReport(run.job, "failed", error="no")
 
-    names = [job.job.tbl_name for job in run(worker(fleet, at_once), fail).jobs]
+    names = [job.job.tbl_name for job in run(worker(fleet, concurrency), fail).jobs]
     assert len(names) == len(set(names)) == 25
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
-def test_a_run_takes_no_more_tables_than_it_is_told(fleet: Fleet, sessions: list[Any], at_once: int) -> None:
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_run_processes_at_most_batch_size_tables(fleet: Fleet, sessions: list[Any], concurrency: int) -> None:
     add(fleet, (f"t{number}" for number in range(25)))
-    assert len(run(worker(fleet, at_once, batch_size=13), release).jobs) == 13
+    assert len(run(worker(fleet, concurrency, batch_size=13), release).jobs) == 13
     assert sum(job.data_category == "moved" for job in fleet.store.jobs(everything())) == 13
 
 
-def test_runs_that_take_some_come_to_all(fleet: Fleet) -> None:
+def test_limited_runs_process_longest_waiting_tables_first(fleet: Fleet) -> None:
     """Jobs on probation are due again in every run."""
     add(fleet, "abcdefg")
     done: list[str] = []
@@ -224,21 +220,21 @@ def test_runs_that_take_some_come_to_all(fleet: Fleet) -> None:
         return release(run)
 
     clock = FixedClock(NOW + LEASE)
-    some = replace(worker(fleet, at_once=1, batch_size=3), clock=clock)
+    some = replace(worker(fleet, concurrency=1, batch_size=3), clock=clock)
     for _ in range(3):
         clock.turn(minutes=10)
         run_worker(
-            some, "try", lambda: [Portion(everything())], move, lambda job, _: JobReport(job, "planned")
+            some, "try", lambda: [ClaimableJobs(everything())], move, lambda job, _: JobReport(job, "planned")
         )
     assert (done[:3], done[3:6]) == (list("abc"), list("def"))
     assert done[6:] == ["a", "b", "g"]
-    # A dry run says what the next run will do.
+    # A dry run reports the tables of the next run.
     clock.turn(minutes=10)
     planned = run(replace(some, dry_run=True), move)
     assert [report.job.tbl_name for report in planned.jobs][:3] == list("cde")
 
 
-def test_what_ends_the_run_lets_those_under_way_end_and_begins_no_other(
+def test_error_that_ends_run_waits_for_running_tables_and_starts_no_others(
     fleet: Fleet, sessions: list[Any]
 ) -> None:
     add(fleet, (f"t{number:02}" for number in range(25)))
@@ -251,23 +247,23 @@ def test_what_ends_the_run_lets_those_under_way_end_and_begins_no_other(
             third = len(began) == 3
         if third:
             broken.set()
-            raise RuntimeError("nobody can fix this")
+            raise RuntimeError("the driver is gone")
         assert broken.wait(timeout=60)
         return release(run)
 
-    with pytest.raises(RuntimeError, match="nobody can fix this"):
+    with pytest.raises(RuntimeError, match="the driver is gone"):
         run(worker(fleet), move)
     moved = [job.tbl_name for job in fleet.store.jobs(everything()) if job.data_category == "moved"]
     assert len(began) < 10
     assert sorted([*moved, began[2]]) == sorted(began)
-    # What was claimed and not begun is another run's when the lease is over.
+    # Another run claims the jobs that weren't started, after the lease has expired.
     later = replace(worker(fleet), clock=FixedClock(NOW + 3 * LEASE))
     left = run(later, release).jobs
     assert {job.job.tbl_name for job in left} >= {f"t{number:02}" for number in range(25)} - set(moved)
 
 
 class Renewing:
-    """A queue that notes what is renewed."""
+    """A queue that records the renewed claims."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -280,7 +276,7 @@ class Renewing:
         self.renewed.append(tuple(task_ids))
 
 
-def test_what_is_held_is_renewed_until_it_ends(
+def test_claim_is_renewed_until_job_ends(
     fleet: Fleet, sessions: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(fleet, "abcdef")
@@ -302,4 +298,4 @@ def test_what_is_held_is_renewed_until_it_ends(
     run(replace(worker(fleet), store=queue), move)
     assert len(queue.renewed) == 6
     beats[0]()
-    assert len(queue.renewed) == 6, "nothing is held any more"
+    assert len(queue.renewed) == 6, "no claim is left"

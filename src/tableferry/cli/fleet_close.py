@@ -38,7 +38,7 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.job import LONGEST_GAP
 
 if TYPE_CHECKING:
-    from tableferry.fleet.modes.close import Leftover, Marking
+    from tableferry.fleet.modes.close import Leftover, MarkResult
 
 close_app = App()
 
@@ -121,7 +121,7 @@ def _undo(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult
     return _marking_result(markings, "")
 
 
-def _marking_result(markings: Sequence[Marking], done: str) -> CommandResult:
+def _marking_result(markings: Sequence[MarkResult], done: str) -> CommandResult:
     rows = [
         {
             "table": marking.job.name,
@@ -134,7 +134,7 @@ def _marking_result(markings: Sequence[Marking], done: str) -> CommandResult:
     return CommandResult(rows, list(_marking_lines(markings, done)), ok=all(row["ok"] for row in rows))
 
 
-def _marking_lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
+def _marking_lines(markings: Sequence[MarkResult], done: str) -> Iterator[str]:
     for marking in markings:
         yield marking.error or f"{marking.job.name} {_marking_text(marking, done)}"
     times = [marking.job.close_at for marking in markings if marking.job.close_at and not marking.error]
@@ -144,7 +144,7 @@ def _marking_lines(markings: Sequence[Marking], done: str) -> Iterator[str]:
         yield f"Next: tableferry fleet close ({counted(len(times), 'table')}, from {first} on)"
 
 
-def _marking_text(marking: Marking, done: str) -> str:
+def _marking_text(marking: MarkResult, done: str) -> str:
     at = marking.job.close_at
     if not done or at is None:
         return "isn't marked to be closed"
@@ -156,7 +156,7 @@ def _list(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult
     with fleet_options.open() as opened:
         queued, archived = fleet.select_archived(opened.store, patterns)
         jobs = sorted([*queued, *archived], key=lambda job: job.task_id)
-        found = fleet.look_at_leftovers(opened.warehouse(), jobs) if jobs else []
+        found = fleet.list_leftovers(opened.warehouse(), jobs) if jobs else []
 
     def show(console: Console) -> None:
         if not found:

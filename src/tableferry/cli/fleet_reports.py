@@ -23,8 +23,8 @@ def report_lines(report: ModeReport, dry_run: bool, waves: Mapping[str, Wave]) -
     for result in report.jobs:
         job = result.job
         if dry_run:
-            yield f"{job.name}: {job.state} → {job.desired_state}" if result.did else str(job.name)
-            yield from (f"  {line}" for line in result.did)
+            yield f"{job.name}: {job.state} → {job.desired_state}" if result.actions else str(job.name)
+            yield from (f"  {line}" for line in result.actions)
         if result.error:
             yield f"{job.name} {result.outcome}: {result.error}"
         elif result.outcome == "paused":
@@ -100,6 +100,6 @@ def job_data(result: JobReport) -> dict[str, object]:
         "state": job.state,
         "desiredState": job.desired_state,
         "pauseReason": job.pause_reason if job.migration_paused else None,
-        "did": result.did,
+        "did": result.actions,
         "error": result.error,
     }

@@ -4,7 +4,7 @@ from .access.users_file import read_users as read_users
 from .checks.preflight_run import precheck as precheck
 from .jobs.waves import Wave as Wave
 from .modes.close import close as close
-from .modes.close import look_at_leftovers as look_at_leftovers
+from .modes.close import list_leftovers as list_leftovers
 from .modes.close import mark_to_close as mark_to_close
 from .modes.close import unmark_to_close as unmark_to_close
 from .modes.communicator import communicate as communicate

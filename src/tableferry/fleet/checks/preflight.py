@@ -191,8 +191,8 @@ def _later_refusals(
     """Run the checks of later steps on the table's columns and files, and yield their refusals."""
     table, defaults = facts.table, dict[str, str]()
     try:
-        suspended_runs.demand_none(warehouse, table.name)
-    except suspended_runs.RowsTwice as error:
+        suspended_runs.require_no_suspended_files(warehouse, table.name)
+    except suspended_runs.DuplicateRows as error:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
     # For Parquet and ORC, Spark's readers use the table's options for all partitions.
     by_hive = table.serde and table.format not in ("parquet", "orc")

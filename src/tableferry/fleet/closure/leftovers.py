@@ -25,7 +25,7 @@ from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import first_name
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.late_files.file_record import FILES, Record
+from tableferry.fleet.late_files.file_record import FILES, FileRecord
 from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import entries, is_created_from
@@ -124,7 +124,7 @@ def find_leftovers(
     if entry is None or entry.kind is not Kind.HIVE:
         return Leftovers(derived)
     table = described(warehouse, archived)
-    record = Record.of(warehouse, table.properties)
+    record = FileRecord.of(warehouse, table.properties)
     root = (record.root if record else derived).rstrip("/")
     named = [table.properties.get(key, "") for key in (FILES, FOLDER)]
     found = Leftovers(
@@ -198,7 +198,7 @@ def is_recorded_table(warehouse: Warehouse, archived: TableName, noted: Leftover
     if entry.location == noted.location:
         return True
     # A shadow run may have changed the location after it was recorded.
-    record = Record.of(warehouse, described(warehouse, archived).properties)
+    record = FileRecord.of(warehouse, described(warehouse, archived).properties)
     return record is not None and record.folder == noted.record
 
 

@@ -1,1 +1,1 @@
-"""The Hive copy, and what it needs after the new table changed."""
+"""The Hive copy, and the updates that it needs after the new table changed."""

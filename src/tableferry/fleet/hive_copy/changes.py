@@ -1,4 +1,4 @@
-"""Decides what the Hive copy needs after the target changed: pure."""
+"""Plan the updates of the Hive copy's partitions and columns after the target changed; pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What a run does to a partition."""
+    """How a run changes a partition."""
 
     ADDED = "added"
     APPENDED = "appended"
@@ -31,11 +31,11 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class PartitionUpdate:
-    """What was done to one partition, or to the whole table.
+    """The change of one partition, or of a table without partitions.
 
     Attributes:
         partition: Such as ``day=2024-01-01/hour=3``; empty for a table without partitions.
-        rows: How many rows were copied; None where none was, as the copy reads the target's own files.
+        rows: The number of copied rows; None if the copy reads the target's files.
     """
 
     partition: str
@@ -45,37 +45,38 @@ class PartitionUpdate:
 
 @dataclass(frozen=True)
 class ShadowResult:
-    """What a run did, or in a dry run would do.
+    """The result of a shadow run, or of a dry run.
 
     Attributes:
-        watermark: The snapshot id or version that the Hive copy is in step with.
-        columns: Columns that the Hive copy got.
-        removed: Which partitions an overwrite of the whole table removed, in a sentence; empty if none did.
-        compared: Why all rows were compared, where the target's history wasn't enough.
-        left: Directories that nobody reads any more, and that only the storage's owner can remove.
-        looked: Whether there was a record by which late files could be looked for.
+        watermark: The target's snapshot id or version whose rows the Hive copy contains.
+        updates: The changes of partitions.
+        columns: Columns that were added to the Hive copy.
+        removed: The partitions that an overwrite of the whole table removed, in a sentence; may be empty.
+        comparison_reason: Why all rows were compared instead of reading the target's history.
+        left_directories: Unused directories that only the storage's owner can remove.
+        late_files_checked: Whether a file record existed, so that late files could be found.
     """
 
     watermark: str
-    done: tuple[PartitionUpdate, ...] = ()
+    updates: tuple[PartitionUpdate, ...] = ()
     columns: tuple[str, ...] = ()
     removed: str = ""
-    compared: str = ""
-    left: tuple[str, ...] = ()
-    looked: bool = True
+    comparison_reason: str = ""
+    left_directories: tuple[str, ...] = ()
+    late_files_checked: bool = True
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The Hive copy's columns, without those that it's partitioned by, as the target asks for them.
+    """The columns that the Hive copy needs to match the target, without partition columns.
 
     Attributes:
-        every: All of them with their types, in their order.
-        added: Those among them that it lacks.
-        replaced: Those that it has, and that were dropped, renamed or retyped in the target: then all rows
-            are rewritten.
-        widened: Those that are to get their wider types of the target, as Hive's can't hold values that
-            there are by now; the rows before stay as they are.
+        every: All columns and their types, in order.
+        added: Columns that the Hive copy lacks.
+        replaced: Columns of the Hive copy that were dropped, renamed or retyped in the target; all rows are
+            rewritten then.
+        widened: Columns that get the target's wider type because Hive's type is too narrow for new values;
+            existing rows aren't rewritten.
     """
 
     every: Mapping[str, str]
@@ -87,19 +88,19 @@ class Columns:
         return bool(self.added or self.replaced or self.widened)
 
     def widening(self, names: Iterable[str], target: Mapping[str, str]) -> Columns:
-        """Return the same, with columns that get the types that they have in the target."""
+        """Return a copy in which these columns have the target's types."""
         types = {column.lower(): kind for column, kind in target.items()}
         wider = {name: _for_hive(types[name.lower()]) for name in names}
         return replace(self, every={**self.every, **wider}, widened=wider)
 
 
 @dataclass(frozen=True)
-class Added:
-    """Rows that a partition got while it lost none.
+class AddedRows:
+    """Rows that were added to a partition that lost none.
 
     Attributes:
-        directory: The one directory that holds their files, if a Hive table could read it.
-        files: The files' names, where the rows have to be found by them.
+        directory: The directory with all their files, if a Hive table can read it.
+        files: The files' names, if the rows are found by them.
     """
 
     directory: str | None = None
@@ -108,22 +109,22 @@ class Added:
 
 @dataclass(frozen=True)
 class Changes:
-    """What happened in the target between two versions.
+    """The changes of the target between two versions.
 
     Attributes:
-        added: Partitions that got rows and lost none.
-        touched: Partitions that lost rows, or may have.
-        moved: Partitions whose rows are the same, in other files.
-        compare_all: Why all partitions have to be compared instead; empty if they needn't be.
+        added: Partitions that gained rows and lost none.
+        touched: Partitions that lost rows, or may have lost rows.
+        moved: Partitions with the same rows in new files.
+        compare_all: Why all partitions must be compared instead; may be empty.
     """
 
-    added: Mapping[Partition, Added] = field(default_factory=dict)
+    added: Mapping[Partition, AddedRows] = field(default_factory=dict)
     touched: frozenset[Partition] = frozenset()
     moved: frozenset[Partition] = frozenset()
     compare_all: str = ""
 
     def touching(self, partitions: Collection[Partition]) -> Changes:
-        """Return the same, with these partitions touched too, so that they are rewritten."""
+        """Return a copy in which these partitions are also touched, so that they are rewritten."""
         added = {partition: rows for partition, rows in self.added.items() if partition not in partitions}
         moved = self.moved.difference(partitions)
         return replace(self, added=added, touched=self.touched | frozenset(partitions), moved=moved)
@@ -131,13 +132,13 @@ class Changes:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the Hive copy needs.
+    """The updates of the Hive copy's partitions.
 
     Attributes:
-        append: Partitions that get rows inserted.
-        share: New partitions, with the target's own directory that they read.
-        in_place: Partitions that read the target's directory and so have the new rows already.
-        rewrite: Partitions whose current rows are written to a new directory; those without rows are dropped.
+        append: Partitions into which rows are inserted.
+        share: New partitions, with the target's directory that they read.
+        in_place: Partitions that read the target's directory, so they contain the new rows already.
+        rewrite: Partitions whose current rows are written to a new directory; those without rows are emptied.
     """
 
     append: tuple[Partition, ...] = ()
@@ -149,7 +150,7 @@ class Plan:
         return bool(self.append or self.share or self.rewrite)
 
 
-def decide(
+def plan_updates(
     changes: Changes,
     locations: Mapping[Partition, str],
     shared: str | None,
@@ -158,15 +159,15 @@ def decide(
     *,
     interrupted: bool,
 ) -> Plan:
-    """Decide what to do with each partition.
+    """Plan the update of each partition.
 
     Args:
-        changes: What happened in the target.
-        locations: The locations of those partitions that the Hive copy has.
-        shared: The directory that the target writes to, where the Hive copy reads below it too.
-        exact: Partitions whose directory holds just the files that the target has in it.
-        own: The only folder into whose directories rows are inserted, where such a file couldn't be told from
-            a late writer's elsewhere; None if it can.
+        changes: The changes of the target.
+        locations: The locations of the Hive copy's partitions.
+        shared: The directory into which the target writes, if the Hive copy also reads from it.
+        exact: Partitions whose directory contains the target's current files and no other files.
+        own: The only folder below which rows may be inserted, if a shadow run's files and late files can't be
+            told apart by name; else None.
         interrupted: Whether an earlier run may have inserted rows already.
     """
     append, share, in_place, rewrite = [], {}, [], sorted(changes.touched, key=nulls_first)
@@ -183,7 +184,7 @@ def decide(
             or _is_below(location, shared)
             or (own is not None and not _is_below(location, own))
         ):
-            # Into the target's own directory nothing is inserted: it would be an orphan there.
+            # A file that is inserted into the target's directory would be an orphan there.
             rewrite.append(partition)
         else:
             append.append(partition)
@@ -195,13 +196,13 @@ def decide(
     return Plan(tuple(append), share, tuple(in_place), tuple(rewrite))
 
 
-def demand_partition_values(
+def check_partition_values(
     partitions: Iterable[Partition], columns: Sequence[StructField], name: str
 ) -> None:
-    """Make sure that Hive, whose partition columns are given, can have the partitions.
+    """Check that Hive can store the partitions' values, given its partition columns.
 
     Raises:
-        Refused: A value is a text that Hive takes for null, or doesn't fit its column.
+        Refused: Hive reads a value as null, or a value doesn't fit its column.
     """
     for partition in partitions:
         for column, value in zip(columns, partition, strict=True):
@@ -230,9 +231,9 @@ def plan_columns(
     type_substitutes: Mapping[str, str],
     name: str,
 ) -> Columns:
-    """Return the columns that the Hive copy is to have, from those of both tables and their types.
+    """Return the columns that the Hive copy needs, from both tables' columns and types.
 
-    Of Hive's types, `type_substitutes` says what they become in a format that lacks them.
+    `type_substitutes` maps a Hive type to the type that the target has instead, if its format lacks it.
 
     Raises:
         Refused: A partition column was dropped, renamed or retyped in the target, or a column has a type that
@@ -283,7 +284,7 @@ _NOT_IN_HIVE = re.compile(
 
 
 def _for_hive(kind: str) -> str:
-    """Return the type that a Hive table has for one that it lacks."""
+    """Return the type that a Hive table has instead of a type that Hive lacks."""
     return kind.replace("timestamp_ntz", "timestamp")
 
 

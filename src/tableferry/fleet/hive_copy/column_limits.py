@@ -1,4 +1,4 @@
-"""Finds values that fit the new table's columns and not Hive's narrower ones: pure."""
+"""Conditions that find values of the new table that don't fit Hive's narrower columns; pure functions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tableferry.spark.types import declared
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
-# A text's type at any depth of a declared type; a field's name has a colon after it.
+# A string type at any depth of a declared type; the name of a field is followed by a colon.
 _TEXT = re.compile(r"(?<![^<:,])(?:string|(?:var)?char\((\d+)\))(?=[,>]|$)")
 _INTEGERS = {"byte": (-(2**7), 2**7 - 1), "short": (-(2**15), 2**15 - 1)}
 
 
-def unfit(field: StructField) -> str:
-    """Write the condition that a value doesn't fit a Hive column, though a wider column of its name has it.
+def unfit_condition(field: StructField) -> str:
+    """Return the SQL condition that a value of a wider column doesn't fit the Hive column of the same name.
 
-    It's null for null, and empty if the column's type is as wide as any.
+    The condition is null for null values. It's empty if no value can be too wide for the column's type.
     """
     lengths = (match[1] for match in _TEXT.finditer(declared(field)))
     return " OR ".join(_unfit(quote(field.name), field.dataType, lengths, 0))
 
 
 def fits(value: str, field: StructField) -> bool:
-    """Say whether the text of a partition's value fits its column."""
+    """Return whether a partition's value, given as text, fits its column."""
     if limits := _INTEGERS.get(field.dataType.typeName()):
         return limits[0] <= int(value) <= limits[1]
     length = _TEXT.fullmatch(declared(field))
@@ -35,7 +35,7 @@ def fits(value: str, field: StructField) -> bool:
 
 
 def _unfit(value: str, kind: DataType, lengths: Iterator[str | None], depth: int) -> Iterator[str]:
-    """Yield the conditions of all narrow types in a type, given the lengths of its texts in their order."""
+    """Yield the conditions of all narrow types in a type, given the limits of its strings in order."""
     match kind.typeName():
         case "byte" | "short" as name:
             least, most = _INTEGERS[name]

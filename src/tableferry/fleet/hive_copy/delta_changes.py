@@ -1,4 +1,4 @@
-"""Reads what changed in a Delta table whose log is in the Hive copy's directory, from the log's commits."""
+"""Read the changes of a Delta table, whose log is in the Hive copy's directory, from the log's commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from pyspark.sql.functions import expr
 
 from tableferry.errors import TableError
-from tableferry.fleet.hive_copy.changes import Added, Changes
+from tableferry.fleet.hive_copy.changes import AddedRows, Changes
 from tableferry.fleet.hive_tables.hive_table import READING
 from tableferry.fleet.hive_tables.partition_conditions import chunks, sql_types, where
 from tableferry.fleet.hive_tables.partitions import Partition, spell
@@ -37,10 +37,10 @@ class DeltaTarget:
 
     Attributes:
         id: The id of its log.
-        location: The directory that has its log.
-        partition_columns: Its partition columns, which may be others than the Hive copy's.
-        mapped: Whether it uses column mapping, so that files have other names for columns.
-        in_place: Whether its log is in the Hive copy's directory, and its files are where Hive's are.
+        location: The directory that contains its log.
+        partition_columns: Its partition columns, which may differ from the Hive copy's.
+        mapped: Whether it uses column mapping, so that the columns' names in files differ.
+        in_place: Whether its log and its files are in the Hive copy's directory.
     """
 
     spark: SparkSession
@@ -57,7 +57,7 @@ class DeltaTarget:
         """Read the table's newest version.
 
         Raises:
-            TableError: There is no such table, or it may not be read.
+            TableError: The table is missing, or it can't be read.
         """
         facts = catalog.facts(spark, name)
         if facts is None:
@@ -72,17 +72,17 @@ class DeltaTarget:
 
     @property
     def shared(self) -> str | None:
-        """The directory that it writes into, if the Hive copy reads it too."""
+        """The directory into which the table writes, if the Hive copy also reads from it."""
         return self.location if self.in_place else None
 
     @property
     def type_substitutes(self) -> Mapping[str, str]:
-        """The types that Hive's become in it, where it lacks them."""
+        """The types that replace Hive's types that the format lacks."""
         return {"timestamp": "timestamp_ntz"}
 
     @property
     def is_renamed(self) -> bool:
-        """A change of its columns is a version of its own."""
+        """False, because each change of the columns creates a version."""
         return False
 
     def columns(self) -> dict[str, str]:
@@ -100,16 +100,14 @@ class DeltaTarget:
     def changes(
         self, marks: ShadowProgress, kinds: Mapping[str, str], partition_columns: Sequence[str]
     ) -> Changes:
-        """Return what happened since the watermark, given the Hive table's types and partition columns."""
+        """Return the changes since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:
             return Changes(compare_all="there is no watermark")
         first, last = int(marks.watermark), int(self.version)
         if first > last:
             return Changes(compare_all=f"version {first} is no longer in the table's history")
         if marks.interrupted_version and int(marks.interrupted_version) > last:
-            return Changes(
-                compare_all=f"version {marks.interrupted_version}, half copied, is no longer there"
-            )
+            return Changes(compare_all=f"version {marks.interrupted_version}, half copied, no longer exists")
         if first == last:
             return Changes()
         own = {column.lower() for column in self.partition_columns}
@@ -125,30 +123,30 @@ class DeltaTarget:
     def added_rows(
         self, changes: Changes, watermark: str, partitions: Sequence[Partition], columns: Sequence[str]
     ) -> DataFrame:
-        """Return the rows of the files that were added to some partitions, of these columns."""
+        """Return the rows of the files that were added to some partitions."""
         kinds, conditions = self.columns(), list[str]()
         for partition in partitions:
             files = changes.added[partition].files
             names = ", ".join(literal(name) for name in sorted({*files, *map(unquote, files)}))
-            # Files of other partitions may have the same name.
+            # Files in different partitions may have the same name.
             of_partition = where([partition], columns, kinds)
             conditions.append(
                 f"(({of_partition}) AND substring_index(input_file_name(), '/', -1) IN ({names}))"
             )
-        # Where a column is CHAR, which Spark pads as it reads, there is no _metadata. Partitions come first,
-        # as no condition on them is moved to the scan past this one.
+        # Tables with CHAR columns, which Spark pads, have no _metadata column. The partitions' condition is
+        # the first filter, because Spark doesn't push it down past the filter on file names.
         return self.rows().where(where(partitions, columns, kinds)).where(" OR ".join(conditions))
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
-        """Return the paths of files that commits since the watermark added or removed, if all are there.
+        """Return the paths of files that commits since the watermark added or removed.
 
-        Without a watermark these are all commits.
+        Without a watermark, all commits are read. The result is empty if the log lacks one of the commits.
         """
         path, is_file = "coalesce(add.path, remove.path)", "add IS NOT NULL OR remove IS NOT NULL"
         return [self._absolute(unquote(row[0])) for row in self._actions(watermark, path, is_file)]
 
     def replaced_all_since(self, watermark: str | None) -> str:
-        """Return the newest version since the watermark that replaced all rows; empty if none did."""
+        """Return the newest version since the watermark that replaced all rows; may be empty."""
         is_overwrite = (
             "commitInfo.operation = 'WRITE' AND commitInfo.operationParameters['mode'] = 'Overwrite' "
             "AND commitInfo.operationParameters['predicate'] IS NULL "
@@ -161,11 +159,11 @@ class DeltaTarget:
         return str(int(max(files).partition(".")[0])) if files else ""
 
     def data_files(self) -> Iterable[str]:
-        """Return the paths of the files that it reads."""
+        """Return the paths of the table's current data files."""
         return self.rows().inputFiles()
 
     def append_once(self, warehouse: Warehouse, rows: DataFrame, key: str) -> None:
-        """Append the rows in a transaction of the key, which Delta does once.
+        """Append the rows in a transaction with the key; Delta commits a key once.
 
         https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
         """
@@ -173,7 +171,7 @@ class DeltaTarget:
         warehouse.effect(lambda: writer.saveAsTable(self.name.sql))
 
     def _actions(self, watermark: str | None, expression: str, where: str) -> list[Row]:
-        """Evaluate an expression on actions since the watermark; none if the log lacks one of the commits."""
+        """Evaluate an expression on the actions since the watermark; empty if the log lacks a commit."""
         paths = self._commits(-1 if watermark is None else int(watermark), int(self.version))
         if not paths:
             return []
@@ -193,10 +191,10 @@ class DeltaTarget:
         return path if path.startswith("/") or ":" in path.partition("/")[0] else f"{self.location}/{path}"
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
-        """Return those partitions whose directory holds the table's current files and no other.
+        """Return the partitions whose directory contains the table's current files and no other files.
 
-        A write that failed leaves files that no commit names, and a removed file stays until VACUUM. Where
-        nothing is shared, there are none.
+        A failed write leaves files that no commit names, and a removed file stays until VACUUM. The result
+        is empty if the table doesn't share the Hive copy's directory.
         """
         if self.shared is None:
             return frozenset()
@@ -222,8 +220,8 @@ class DeltaTarget:
         paths = self._commits(first, last)
         names = {own.lower(): literal(own) for own in self.partition_columns}
         keys = [names[column.lower()] for column in columns]
-        # Nothing is known of an action without its partition's values, or with other names than the columns'.
-        # A removed file's null values are left out.
+        # An action without partition values, or with unknown column names, can't be assigned to a partition.
+        # A remove action omits null values.
         own = f"CAST(array({', '.join(names.values())}) AS ARRAY<STRING>)"
         complete = f"values IS NOT NULL AND size(array_except(map_keys(values), {own})) = 0"
         values = [
@@ -250,10 +248,10 @@ class DeltaTarget:
             .collect()
         )
         if any(not row["known"] for row in groups):
-            return Changes(compare_all="the log doesn't say which partitions lost files")
+            return Changes(compare_all="the log doesn't contain the partitions of removed files")
         if any(row["altered"] for row in groups) and not self._same_columns(first):
             return Changes(compare_all="columns were renamed, dropped or retyped")
-        added: dict[Partition, Added] = {}
+        added: dict[Partition, AddedRows] = {}
         touched: set[Partition] = set()
         moved: set[Partition] = set()
         for row in groups:
@@ -268,23 +266,23 @@ class DeltaTarget:
                 moved.add(partition)
         return Changes(added, frozenset(touched), frozenset(moved))
 
-    def _added(self, partition: Partition, paths: Sequence[str], columns: Sequence[str]) -> Added:
-        """Return a partition's added files, with their directory if a Hive table could read it."""
+    def _added(self, partition: Partition, paths: Sequence[str], columns: Sequence[str]) -> AddedRows:
+        """Return a partition's added files, with their directory if a Hive table can read it."""
         root = self.location.rstrip("/")
         directory = "/".join(filter(None, (root, spell(partition, columns))))
         own = [column.lower() for column in self.partition_columns]
         readable = not self.mapped and own == [column.lower() for column in columns]
         inside = all(_directory(f"{root}/{unquote(path)}") == directory for path in paths)
         names = tuple(path.rpartition("/")[2] for path in paths)
-        return Added(directory if readable and inside else None, names)
+        return AddedRows(directory if readable and inside else None, names)
 
     def _same_columns(self, first: int) -> bool:
-        """Say whether the columns are the same as at a version, but for added ones."""
+        """Return whether the columns of a version are unchanged; added columns are ignored."""
         if self.mapped:
             return False
         try:
             before = sql_types(self.rows_at(str(first)).schema)
-        except SPARK_ERRORS:  # It's no longer there to be compared.
+        except SPARK_ERRORS:  # The version can't be read any more.
             return False
         now = {name.lower(): kind for name, kind in self.columns().items()}
         return all(now.get(name.lower()) == kind for name, kind in before.items())

@@ -1,4 +1,4 @@
-"""Reads what changed in an Iceberg table, from its metadata file and the manifests of its snapshots."""
+"""Read the changes of an Iceberg table from its metadata file and the manifests of its snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.hive_copy.changes import Added, Changes
+from tableferry.fleet.hive_copy.changes import AddedRows, Changes
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata, Snapshot
 from tableferry.fleet.hive_tables.partition_conditions import sql_types, texts
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 # With more files in one condition, comparing all partitions is quicker.
 _MAX_FILES = 1000
-# The property that turns on staging, and the one that notes that it was turned on here.
+# The property that turns on staging (write-audit-publish), and the property that records that a run set it.
 _STAGING, _STAGING_NOTE = "write.wap.enabled", "tableferry.staging"
 
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """An Iceberg table at its current snapshot, by its name in Iceberg's catalog."""
+    """An Iceberg table at its current snapshot, with its name in Iceberg's catalog."""
 
     spark: SparkSession
     name: TableName
@@ -44,11 +44,11 @@ class IcebergTarget:
         """Read the table's current metadata file.
 
         Raises:
-            TableError: There is no such table, or its metadata may not be read.
+            TableError: The table is missing, or its metadata can't be read.
         """
         with explaining("TABLE_READ_FAILED", table=name):
             spark.sql(f"REFRESH TABLE {name.sql}")
-            # The newest is the last. Their times may be in another order, by the clocks of several writers.
+            # The last entry is the newest; the times may be in another order, because writers' clocks differ.
             file = spark.sql(f"SELECT file FROM {name.sql}.metadata_log_entries").collect()[-1][0]
             frame = spark.read.format("binaryFile").load(escape_wildcards(file)).select("content")
             content = bytes(frame.collect()[0][0])
@@ -57,7 +57,7 @@ class IcebergTarget:
 
     @property
     def id(self) -> str:
-        """The table's own id."""
+        """The table's UUID."""
         return self.metadata.uuid
 
     @property
@@ -67,16 +67,16 @@ class IcebergTarget:
 
     @property
     def shared(self) -> None:
-        """It writes into its own directory alone."""
+        """None, because the table writes only into its own directory."""
 
     @property
     def type_substitutes(self) -> Mapping[str, str]:
-        """The types that Hive's become in it, where it lacks them."""
+        """The types that replace Hive's types that the format lacks."""
         return {"tinyint": "int", "smallint": "int", "timestamp": "timestamp_ntz"}
 
     @property
     def is_renamed(self) -> bool:
-        """Whether it takes columns by other names than the current snapshot has."""
+        """Whether columns were renamed or dropped after the current snapshot."""
         return self.metadata.is_renamed
 
     def columns(self) -> dict[str, str]:
@@ -96,17 +96,19 @@ class IcebergTarget:
     def changes(
         self, marks: ShadowProgress, kinds: Mapping[str, str], partition_columns: Sequence[str]
     ) -> Changes:
-        """Return what happened since the watermark, given the Hive table's types and partition columns."""
+        """Return the changes since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:
             return Changes(compare_all="there is no watermark")
         snapshots = self.metadata.since(marks.watermark)
         if snapshots is None:
             return Changes(compare_all=f"snapshot {marks.watermark} is no longer in the table's history")
         copied = self.metadata.snapshots.get(marks.watermark)
-        # Of a snapshot that has expired nobody knows which it had.
+        # The schema of an expired snapshot is unknown, so all schemas are checked.
         for schema in [copied.schema] if copied else self.metadata.schemas:
-            if filled := self.metadata.filled(schema):
-                return Changes(compare_all=f"the column {filled[0]} came with a value for the rows before it")
+            if filled := self.metadata.columns_with_initial_default(schema):
+                return Changes(
+                    compare_all=f"the column {filled[0]} was added with a value for the rows before it"
+                )
             if not self.metadata.same_columns(schema, list(self.metadata.schemas.get(schema, {}))):
                 return Changes(compare_all="columns were renamed, dropped or retyped")
         ids = {marks.watermark, *(snapshot.id for snapshot in snapshots)}
@@ -117,15 +119,15 @@ class IcebergTarget:
     def added_rows(
         self, changes: Changes, watermark: str, partitions: Sequence[Partition], columns: Sequence[str]
     ) -> DataFrame:
-        """Return the rows that appends brought since the watermark, also those of other partitions."""
+        """Return the rows that were appended since the watermark, in all partitions."""
         reader = self.spark.read.format("iceberg").option("start-snapshot-id", watermark)
         return reader.option("end-snapshot-id", self.version).load(self.name.sql)
 
     def files_logged_since(self, watermark: str | None) -> Iterable[str]:
-        """Return the data files that snapshots since the watermark added or removed, if all are there.
+        """Return the data files that snapshots since the watermark added or removed.
 
-        It writes into its own directory, but somebody may have given it a file of another one, which a
-        compaction has replaced since.
+        The result is empty if one of the snapshots is missing. The table writes into its own directory, but a
+        person may have added files of the Hive copy's directories, which a compaction may have replaced.
         """
         snapshots = self.metadata.since(watermark) if watermark is not None else None
         if not snapshots:
@@ -138,16 +140,16 @@ class IcebergTarget:
         return [row[0] for row in self.spark.sql(query).collect()]
 
     def replaced_all_since(self, watermark: str | None) -> str:
-        """Return the newest snapshot since the watermark that replaced all rows; empty if none did."""
+        """Return the newest snapshot since the watermark that replaced all rows; may be empty."""
         snapshots = self.metadata.since(watermark) if watermark is not None else None
         return next((snapshot.id for snapshot in reversed(snapshots or ()) if snapshot.replaced_all), "")
 
     def data_files(self) -> Iterable[str]:
-        """Return the paths of the files that it reads."""
+        """Return the paths of the table's current data files."""
         return [row[0] for row in self.spark.sql(f"SELECT file_path FROM {self.name.sql}.files").collect()]
 
     def append_once(self, warehouse: Warehouse, rows: DataFrame, key: str) -> None:
-        """Stage the rows under the key, and publish them, which Iceberg does once for a key.
+        """Stage the rows under the key and publish them; Iceberg publishes a key once.
 
         https://iceberg.apache.org/docs/latest/spark-procedures/#publish_changes
         """
@@ -165,7 +167,7 @@ class IcebergTarget:
             with session.settings(self.spark, {"spark.wap.id": key}, str(self.name)):
                 warehouse.effect(rows.writeTo(self.name.sql).append)
         if not was_on:
-            # A run that died may have left the properties too.
+            # An interrupted run may also have left the properties.
             names = f"({literal(_STAGING)}, {literal(_STAGING_NOTE)})"
             warehouse.run(f"ALTER TABLE {self.name.sql} UNSET TBLPROPERTIES IF EXISTS {names}")
         try:
@@ -174,28 +176,28 @@ class IcebergTarget:
                 f"table => {literal(self.name.sql)}, wap_id => {literal(key)})"
             )
         except SPARK_ERRORS as error:
-            # Another worker has published it.
+            # Another worker published it.
             if "DuplicateWAPCommit" not in str(error):
                 raise
 
     def exact(self, changes: Changes, columns: Sequence[str]) -> frozenset[Partition]:
-        """Return none, as it shares no directory with the Hive copy."""
+        """Return an empty set, because the table shares no directory with the Hive copy."""
         return frozenset()
 
     def _between(self, watermark: str, snapshots: Sequence[Snapshot], columns: Sequence[str]) -> Changes:
         appends = [snapshot for snapshot in snapshots if snapshot.operation == "append"]
-        # A replaced file has the rows of those it replaced.
+        # The operation "replace" writes the same rows to new files.
         others = [
             snapshot
             for snapshot in snapshots
             if snapshot.operation not in ("append", "replace") and snapshot.changed
         ]
         if appends and self.metadata.is_renamed:
-            # An incremental read has only the newest names.
+            # An incremental read uses the newest names.
             return Changes(compare_all="columns were renamed or dropped after the last snapshot")
         added: set[Partition] = set()
         if appends:
-            # The literal is for tables without partition columns, as something has to be selected.
+            # Without partition columns, the literal is the only selected column.
             rows = self.added_rows(Changes(), watermark, (), columns)
             values = rows.selectExpr(*texts(columns), "1 AS one")
             added = {tuple(row[:-1]) for row in values.distinct().collect()}
@@ -205,10 +207,10 @@ class IcebergTarget:
             if isinstance(partitions, str):
                 return Changes(compare_all=partitions)
             touched = partitions
-        return Changes({partition: Added() for partition in added - touched}, frozenset(touched))
+        return Changes({partition: AddedRows() for partition in added - touched}, frozenset(touched))
 
     def _touched(self, snapshots: Sequence[Snapshot], columns: Sequence[str]) -> set[Partition] | str:
-        """Return the partitions of files that snapshots added or deleted, or why they can't be found out."""
+        """Return the partitions of files that snapshots added or deleted, or why they can't be determined."""
         entries = self._entries(snapshots)
         fields_by_spec = self.metadata.partition_fields(columns)
         partitions: set[Partition] = set()
@@ -238,7 +240,7 @@ class IcebergTarget:
     def _values_in(
         self, files: Sequence[Row], snapshots: Sequence[Snapshot], columns: Sequence[str]
     ) -> set[Partition] | str:
-        """Read the partition columns' values from files that were added, or deleted, by snapshots.
+        """Read the partition columns' values from files that snapshots added or deleted.
 
         Returns:
             The values, or why they can't be read.
@@ -258,7 +260,7 @@ class IcebergTarget:
         return partitions
 
     def _entries(self, snapshots: Sequence[Snapshot]) -> DataFrame:
-        """Return the manifests' entries of snapshots: added (status 1) and deleted (2) files."""
+        """Return the manifest entries of snapshots: added (status 1) and deleted (status 2) files."""
         union = " UNION ALL ".join(
             f"SELECT status, snapshot_id, data_file FROM {self.name.sql}.entries VERSION AS OF {snapshot.id} "
             f"WHERE snapshot_id = {snapshot.id} AND status IN (1, 2)"

@@ -1,7 +1,7 @@
-"""An Iceberg table's history, from its metadata file: pure.
+"""An Iceberg table's history, parsed from its metadata file; pure functions.
 
-The file has what no metadata table of Spark's has: each snapshot's schema, and the ids of columns, by which a
-column that was dropped and added again isn't the same.
+Spark's metadata tables lack each snapshot's schema and the columns' ids. The ids show that a column was
+dropped and added again under the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Snapshot:
     """One snapshot.
 
     Attributes:
-        parent: The id of the one before it, if any.
+        parent: The id of its parent snapshot, if any.
         operation: ``append``, ``replace``, ``overwrite`` or ``delete``.
         schema: The id of its schema.
         changed: Whether it changed any partition.
@@ -40,7 +40,7 @@ class Metadata:
     Attributes:
         current: The current snapshot, or `NO_SNAPSHOT`.
         schema: The id of the current snapshot's schema.
-        newest: That of the newest schema, which no snapshot may have yet.
+        newest: The id of the newest schema, which no snapshot may have yet.
         schemas: Each schema's fields, by its id and by the fields' names in lower case.
         specs: Each partition spec's fields, by its id.
     """
@@ -55,7 +55,7 @@ class Metadata:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Metadata:
-        """Read the file; version 1 of the format has one schema and one spec beside the lists."""
+        """Parse the file; version 1 of the format may have one schema and one spec instead of lists."""
         current = _snapshot_id(content.get("current-snapshot-id")) or NO_SNAPSHOT
         newest = str(content.get("current-schema-id", 0))
         snapshots = {
@@ -78,7 +78,7 @@ class Metadata:
         )
 
     def since(self, watermark: str) -> tuple[Snapshot, ...] | None:
-        """Return the snapshots after one, oldest first; None if the current one doesn't descend from it."""
+        """Return the snapshots after the watermark, oldest first; None if the watermark isn't an ancestor."""
         snapshots: list[Snapshot] = []
         snapshot_id: str | None = self.current
         while snapshot_id is not None and snapshot_id != watermark:
@@ -89,7 +89,7 @@ class Metadata:
         return tuple(reversed(snapshots)) if snapshot_id == watermark else None
 
     def same_columns(self, schema: str, columns: Sequence[str]) -> bool:
-        """Say whether columns, with their ids and nested fields, are what they were in an earlier schema."""
+        """Return whether columns have the same ids and nested fields as in an earlier schema."""
         keys = [column.lower() for column in columns]
         before, now = self.schemas.get(schema, {}), self.schemas[self.schema]
         return all(key in before and key in now and _same(before[key], now[key]) for key in keys)
@@ -103,8 +103,8 @@ class Metadata:
             for name, field in self.schemas[self.schema].items()
         )
 
-    def filled(self, schema: str) -> tuple[str, ...]:
-        """Return columns that were added since a schema with a value other than null for older rows."""
+    def columns_with_initial_default(self, schema: str) -> tuple[str, ...]:
+        """Return the columns added after a schema whose value in older rows isn't null."""
         before = {field["id"] for field in self.schemas.get(schema, {}).values()}
         return tuple(
             field["name"]
@@ -113,7 +113,7 @@ class Metadata:
         )
 
     def first_partition_columns(self) -> tuple[str, ...]:
-        """Return the columns by which the table was partitioned at first, by their present names."""
+        """Return the columns of the table's first partition spec, by their current names."""
         names = {field["id"]: field["name"] for field in self.schemas[self.schema].values()}
         fields = self.specs[min(self.specs)] if self.specs else ()
         return tuple(
@@ -123,10 +123,13 @@ class Metadata:
         )
 
     def partition_fields(self, columns: Sequence[str]) -> dict[int, tuple[str, ...]]:
-        """Return, for each spec by which a file has one value for each of these columns, their fields."""
+        """Return the fields of these columns, for each spec that partitions by all of them.
+
+        A file of such a spec has one value for each column.
+        """
         now = self.schemas[self.schema]
         sources = [now[column.lower()]["id"] for column in columns if column.lower() in now]
-        # Metadata tables call a field by the newest of its names.
+        # Metadata tables use the newest name of a field.
         names = {field["field-id"]: field["name"] for _, spec in sorted(self.specs.items()) for field in spec}
         fields_by_spec = {}
         for spec_id, spec in self.specs.items():
@@ -138,7 +141,7 @@ class Metadata:
 
 
 def _snapshot_id(number: int | None) -> str | None:
-    """Return a snapshot's id as text; None where the file says that there is none."""
+    """Return a snapshot's id as text; None for -1, which means no snapshot."""
     return None if number in (None, -1) else str(number)
 
 
@@ -150,7 +153,7 @@ def _snapshot(content: Mapping[str, Any], schema: str) -> Snapshot:
         summary.get("operation", "overwrite"),
         str(content.get("schema-id", schema)),
         summary.get("changed-partition-count") != "0",
-        # It added all files that the table has then, and deleted others.
+        # It added all files of the snapshot and deleted others.
         summary.get("operation") == "overwrite"
         and int(summary.get("deleted-data-files", 0)) > 0
         and summary.get("total-data-files") == summary.get("added-data-files"),
@@ -158,7 +161,7 @@ def _snapshot(content: Mapping[str, Any], schema: str) -> Snapshot:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Say whether fields are the same, but for attributes that no row depends on."""
+    """Return whether fields are the same, except for attributes that don't affect rows."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         keys = (before.keys() | after.keys()) - {"doc", "required", "write-default"}
         return all(_same(before.get(key), after.get(key)) for key in keys)

@@ -1,4 +1,4 @@
-"""Restores what people dropped by hand: the Hive copy from the new table, a Delta table from its log."""
+"""Restore tables that people dropped: the Hive copy from the new table, a Delta table from its log."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
 
-# The formats in which Spark alone creates and writes a Hive table.
+# The formats in which Spark creates and writes a Hive table without Hive's writer.
 _FORMATS = ("parquet", "orc", "avro")
 
 
 def restore_hive_copy(
     warehouse: Warehouse, target: TableName, hive: TableName, form: TargetFormat, stored_as: str | None
 ) -> None:
-    """Create a Hive copy that was dropped: an external table without rows, in an empty directory.
+    """Recreate a dropped Hive copy as an external table without rows, in an empty directory.
 
-    Its columns are the new table's. The next shadow run writes all rows. One that exists is fine.
+    Its columns are the new table's. The next shadow run writes all rows. An existing copy isn't changed.
 
     Args:
         warehouse: The warehouse.
         target: The new table.
         hive: The Hive copy.
         form: The new table's format.
-        stored_as: The format of the Hive table's files; one that Spark can't write becomes Parquet.
+        stored_as: The format of the Hive table's files; Parquet replaces a format that Spark can't write.
 
     Raises:
         Refused: Hive has no type for a column.
@@ -68,14 +68,14 @@ def restore_hive_copy(
     )
     with explaining("HIVE_COPY_NOT_RESTORED", table=hive):
         warehouse.run(statement, of=(hive,))
-    _log.warning("%s was created again in %s, and gets the rows of %s", hive, location, target)
+    _log.warning("%s was recreated in %s; the next shadow run copies the rows of %s", hive, location, target)
 
 
 def restore_entry(warehouse: Warehouse, target: TableName, hive: TableName, form: TargetFormat) -> bool:
-    """Enter a dropped Delta table in the catalog again; return whether its log was left for that.
+    """Create the catalog entry of a dropped Delta table again, and return whether its log still exists.
 
-    The log is looked for in the Hive table's directory. A log of another table is left alone: the Hive copy
-    names the id of the one that it was copied from.
+    The log is expected in the Hive table's directory. The Hive copy's properties contain the id of the table
+    that it was copied from; a log with another id is ignored.
 
     Raises:
         TableError: The Hive copy can't be described, or the table can't be created.
@@ -95,10 +95,10 @@ def restore_entry(warehouse: Warehouse, target: TableName, hive: TableName, form
 
 
 def adopt_table(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> None:
-    """Record that a table was made of a Hive table, so that the job continues with it.
+    """Record that a table was created from a Hive table, so that the job continues with it.
 
     Raises:
-        TableError: Its properties may not be changed.
+        TableError: Permission to change its properties is missing.
     """
     with explaining("TABLE_NOT_CHANGED", table=target):
         warehouse.run(
@@ -109,10 +109,10 @@ def adopt_table(warehouse: Warehouse, source: TableName, target: TableName, form
 
 
 def drop_entry(warehouse: Warehouse, target: TableName, form: TargetFormat) -> None:
-    """Drop the entry of a table whose metadata files are gone; its data files stay.
+    """Drop the catalog entry of a table whose metadata files are missing; its data files stay.
 
     Raises:
-        TableError: It may not be dropped.
+        TableError: Permission to drop it is missing.
     """
     with explaining("TABLE_NOT_DROPPED", table=target):
         warehouse.run(f"DROP TABLE {warehouse.named(target, form).sql}", of=(target,))

@@ -1,4 +1,4 @@
-"""The Hive copy: its definition in the catalog, and every change to it, each through `Warehouse.effect`."""
+"""The Hive copy: its definition in the catalog and its changes; each change uses `Warehouse.effect`."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Hive reads timestamps and decimals only as its own Parquet writer has them.
+# Hive reads only timestamps and decimals in the encoding of Hive's Parquet writer.
 _FOR_HIVE = {
     "spark.sql.parquet.outputTimestampType": "INT96",
     "spark.sql.parquet.writeLegacyFormat": "true",
 }
 _DYNAMIC = {"hive.exec.dynamic.partition": "true", "hive.exec.dynamic.partition.mode": "nonstrict"}
 _NO_CAST = "spark.sql.legacy.skipTypeValidationOnAlterPartition"
-# The property by which Hive 3's external tables own their files too.
+# The property with which Hive 3 removes an external table's files when the table is dropped.
 PURGE = "external.table.purge"
-# Without a _SUCCESS file, so that an empty directory is seen to be empty.
+# A _SUCCESS file would make an empty directory look used.
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-# What the names of a job's files begin with, for all of Spark's writers.
+# The prefix of the names of a job's files, for all of Spark's writers.
 _BASENAME = "mapreduce.output.basename"
 _COMMITTER = ".SQLHadoopMapReduceCommitProtocol"
 # Formats that Spark's own writer writes without another package.
@@ -59,24 +59,24 @@ _FORMATS = ("parquet", "orc")
 
 
 def scratch_name(table: TableName) -> TableName:
-    """Return the name of the table by which rows are written as a Hive table's are; one may be left."""
+    """Return the name of the scratch table for writing rows in a Hive table's format; it may exist."""
     return TableName((*table.parts[:-1], f"{table.table}_tableferry_sync"))
 
 
 @dataclass(frozen=True)
 class HiveCopy:
-    """A Hive table as the catalog has it.
+    """A Hive table's definition in the catalog.
 
     Attributes:
-        columns: The types of the columns that it is to have, as Spark names them, partition columns last.
-        schema: The columns that it has, with what Spark knows of them beside their types.
-        format: Its files' format, if Spark's own writer writes it without knowing the table; empty where only
-            Hive's writer does, and for buckets.
-        by_hive: Whether rows come into a scratch table by Hive's writer, which writes the names of partition
-            columns in lower case into those of directories.
-        odd: The values of those partitions that the catalog spells otherwise than Spark, such as ``01``.
-        bucketed: Whether each of its files holds the rows of one bucket.
-        options: The names of what its SerDe is told besides.
+        columns: The names and types of the columns that it needs, partition columns last.
+        schema: Its current columns in Spark's schema.
+        format: Its files' format, if Spark's file writer supports it; empty if only Hive's writer does, and
+            for bucketed tables.
+        by_hive: Whether Hive's writer fills the scratch table; it writes the names of partition columns in
+            lower case into the names of directories.
+        odd: The catalog's values of partitions that Spark spells differently, such as ``01``.
+        bucketed: Whether each file contains the rows of one bucket.
+        options: The names of its SerDe's properties.
         specs: Its partitions as the catalog spells them.
     """
 
@@ -100,8 +100,8 @@ class HiveCopy:
         """Read a table's definition from the catalog.
 
         Raises:
-            Refused: It owns its files.
-            TableError: There is no such table, or it may not be read.
+            Refused: The table owns its files.
+            TableError: The table is missing, or it can't be read.
         """
         with explaining("TABLE_NOT_DESCRIBABLE", table=name):
             table = hive.table_of(name, describe(warehouse.spark, name))
@@ -111,15 +111,15 @@ class HiveCopy:
 
     @classmethod
     def of(cls, warehouse: Warehouse, table: HiveTable) -> HiveCopy:
-        """Take a table that was described already; before its migration it may own its files.
+        """Return the Hive copy of a table that was described already; it may own its files.
 
         Raises:
-            Refused: A partition's value isn't of its column's type.
-            TableError: It may not be read.
+            Refused: A partition's value doesn't have its column's type.
+            TableError: The table can't be read.
         """
         spark, keys = warehouse.spark, table.partition_columns
         with explaining("TABLE_READ_FAILED", table=table.name):
-            # Somebody else may have written to its directories since Spark listed them.
+            # Another process may have written to its directories since Spark listed them.
             spark.catalog.refreshTable(table.name.sql)
             schema = spark.table(table.name.sql).schema
             lines = (
@@ -155,25 +155,25 @@ class HiveCopy:
 
     @property
     def spark(self) -> SparkSession:
-        """The session."""
+        """The Spark session."""
         return self.warehouse.spark
 
     @property
     def keys(self) -> list[StructField]:
-        """Its partition columns."""
+        """The partition columns' fields."""
         fields = {field.name: field for field in self.schema}
         return [fields[key] for key in self.partition_columns]
 
     @property
     def names_files(self) -> bool:
-        """Whether Spark names files as `_BASENAME` says; not all committers do."""
+        """Whether Spark uses `_BASENAME` in file names; some committers don't."""
         try:
             return str(self.spark.conf.get("spark.sql.sources.commitProtocolClass")).endswith(_COMMITTER)
-        except SPARK_ERRORS:  # Serverless compute shows few of its settings.
+        except SPARK_ERRORS:  # Serverless compute hides most settings.
             return False
 
     def known_locations(self) -> dict[str, str] | None:
-        """Return the locations of all partitions by the catalog's spelling; None if that takes a query each.
+        """Return all partitions' locations by the catalog's spelling; None if each needs a query.
 
         A table without partition columns has one partition, whose spelling is empty.
         """
@@ -183,11 +183,11 @@ class HiveCopy:
         return None if known is None else {partition.spec: partition.location for partition in known}
 
     def fingerprint(self, locations: Mapping[str, str] | None) -> str:
-        """Return the fingerprint of its partitions with these locations."""
+        """Return the fingerprint of the partitions with these locations."""
         return fingerprint(self.specs, None if locations is None else locations.values())
 
     def locations(self, partitions: Iterable[Partition]) -> dict[Partition, str]:
-        """Return the locations of those of some partitions that the table has; a DESCRIBE for each."""
+        """Return the locations of the given partitions that exist, with a DESCRIBE for each."""
         existing = [partition for partition in partitions if partition in self.partitions]
         if not self.partition_columns:
             return dict.fromkeys(existing, self.location)
@@ -195,27 +195,27 @@ class HiveCopy:
             return dict(zip(existing, parallel_map(self._location, existing), strict=True))
 
     def spelled(self, partition: Partition) -> str:
-        """Write a partition as the path of its directory."""
+        """Return the relative path of a partition's directory."""
         columns = self.partition_columns
         return spell(partition, [name.lower() for name in columns] if self.by_hive else columns)
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """Bring rows of the target into the table's columns and types; columns that they lack are null."""
+        """Cast rows of the target to the table's columns and types; missing columns are null."""
         return frame.selectExpr(*casts(frame.columns, self.columns))
 
     def note(self, **notes: str) -> None:
-        """Set properties, all at once."""
+        """Set properties with one statement."""
         self._alter(f"SET TBLPROPERTIES {pairs({PREFIX + key: value for key, value in notes.items()})}")
 
-    def demand_columns(self, columns: Columns) -> None:
-        """Make sure that the table's columns can be changed to these.
+    def check_columns(self, columns: Columns) -> None:
+        """Check that the table's columns can be changed to these.
 
         Raises:
-            Refused: Columns are to be replaced or widened, which Spark alone can't do to a Hive table; or its
-                columns come from an Avro schema.
+            Refused: Replacing or widening columns needs the metastore, which this process can't reach; or the
+                columns are defined by an Avro schema.
         """
-        told = self.properties.keys() | self.options
-        if columns and (schema := next((key for key in AVRO_SCHEMAS if key in told), "")):
+        settings = self.properties.keys() | self.options
+        if columns and (schema := next((key for key in AVRO_SCHEMAS if key in settings), "")):
             raise Refused(
                 "AVRO_SCHEMA_OUTDATED", table=self.name, property=schema, columns=_listed(columns.every)
             )
@@ -231,7 +231,7 @@ class HiveCopy:
         )
 
     def set_columns(self, columns: Columns) -> None:
-        """Change the table's columns, and those of its partitions where the metastore is reached."""
+        """Change the columns of the table, and of its partitions if this process can reach the metastore."""
         if metastore.is_reachable(self.spark, self.name):
             self.warehouse.effect(lambda: self._set_columns(self.name, columns))
         else:
@@ -243,7 +243,7 @@ class HiveCopy:
         metastore.set_columns(self.spark, name, types)
 
     def insert(self, frame: DataFrame, basename: str) -> None:
-        """Add rows to partitions that exist, at their locations, or to the table."""
+        """Insert rows into existing partitions or into the table."""
         self._insert(self.rows(frame), self.name, basename)
 
     def _insert(self, rows: DataFrame, table: TableName, basename: str) -> None:
@@ -254,7 +254,7 @@ class HiveCopy:
             self.warehouse.effect(lambda: rows.write.insertInto(table.sql))
 
     def write(self, frame: DataFrame, folder: str, columns: Columns, basename: str) -> None:
-        """Write rows into a folder, each partition in its directory."""
+        """Write rows into a folder with a directory for each partition."""
         rows = self.rows(frame)
         if not self.format:
             self._write_as_table(rows, folder, columns, basename)
@@ -264,7 +264,7 @@ class HiveCopy:
             self.warehouse.effect(lambda: writer.partitionBy(*self.partition_columns).save(folder))
 
     def _write_as_table(self, rows: DataFrame, folder: str, columns: Columns, basename: str) -> None:
-        """Write rows as they are written to this table, with its format and buckets: to a scratch table."""
+        """Write rows with this table's format and buckets, through a scratch table."""
         with self.scratch_table(folder) as scratch:
             if columns.replaced:
                 self.warehouse.effect(lambda: self._set_columns(scratch, columns))
@@ -272,7 +272,7 @@ class HiveCopy:
 
     @contextmanager
     def scratch_table(self, folder: str) -> Iterator[TableName]:
-        """Provide an external table like this one over a folder, without partitions, inside a ``with``."""
+        """Create an external table like this one over a folder, without partitions; drop it afterwards."""
         scratch = scratch_name(self.name)
         self.create_like(scratch, folder)
         try:
@@ -284,8 +284,8 @@ class HiveCopy:
         """Create an external table like this one over a folder, without partitions, or replace it."""
         new, old = in_metastore(scratch), in_metastore(self.name)
         create = f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}"
-        # LIKE leaves these out, and Hive's SerDes read some of them, such as serialization.null.format, whose
-        # value is often empty: DESCRIBE leaves out those that are.
+        # LIKE omits the properties, and Hive's SerDes read some of them, such as serialization.null.format.
+        # DESCRIBE omits properties with an empty value, which is common for that one.
         every = self.properties if self.format else table_descriptions.properties(self.spark, self.name)
         if properties := user_properties(every):
             create += f" TBLPROPERTIES {pairs(properties)}"
@@ -294,25 +294,25 @@ class HiveCopy:
         except SPARK_ERRORS as error:
             if condition(error) != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
-            # Of a run that died.
+            # An interrupted run left it.
             self.warehouse.run(f"DROP TABLE {scratch.sql}", of=())
             self.warehouse.run(create, of=())
 
     def set_location(self, partition: Partition, location: str) -> None:
-        """Change the directory that a partition, or the whole table, reads; a new partition is added."""
+        """Set the directory of a partition or of the table; a new partition is added."""
         named = spec(self._spelled(partition), self.partition_columns) if self.partition_columns else ""
         with self._as_spelled((partition,)):
             if partition in self.partitions:
                 self._alter(f"{named} SET LOCATION {literal(location)}")
             else:
-                # If there is one by now, or spelled otherwise, it reads other files: an error, not a success.
+                # No IF NOT EXISTS: a partition that was added in the meantime reads other files.
                 self._alter(f"ADD {named} LOCATION {literal(location)}")
 
     def empty(self, partition: Partition, location: str, basename: str) -> None:
-        """Let a partition read an empty directory, or one with a file of no rows.
+        """Set a partition's directory to one that is empty or contains a file without rows.
 
-        If it were dropped, the first write to it after a revert would make it anew where its old files are,
-        which the table in its place keeps for its earlier versions.
+        The partition isn't dropped: the first write to it after a revert would recreate it in its old
+        directory. The new table keeps the old files there for its earlier versions.
         """
         if in_process(self.spark):
             self.warehouse.effect(partial(Hadoop(self.spark).make_folder, location), of=())
@@ -324,8 +324,8 @@ class HiveCopy:
                 self.warehouse.effect(lambda: writer.save(location), of=())
         else:
             _log.warning(
-                "%s has no row in %s any more, and from here no empty directory can be made for it: the "
-                "partition is dropped; who writes to it after a revert has to remove its old files first",
+                "%s: the partition %s has no rows, and this process can't create an empty directory for it: "
+                "the partition is dropped; remove its old files before you write to it after a revert",
                 self.name, self.spelled(partition),
             )  # fmt: skip
             with self._as_spelled((partition,)):
@@ -335,21 +335,21 @@ class HiveCopy:
         self.set_location(partition, location)
 
     def refresh(self) -> None:
-        """Make Spark list the table's files again."""
+        """Refresh Spark's cached listing of the table's files."""
         self.warehouse.run(f"REFRESH TABLE {self.name.sql}")
 
     def remove(self, location: str, folder: str) -> bool:
-        """Remove a directory below a folder of shadow runs; False where this process can't."""
+        """Remove a directory below a folder of shadow runs; return False if this process can't."""
         inside = below(location, folder)
         try:
             storage = storage_of(self.spark, folder)
             if storage is None or not inside:
                 return False
             self.warehouse.effect(partial(storage.remove, location))
-            # A version's directory goes with its last partition.
+            # Remove a version's directory after its last partition.
             while inside := inside.rpartition("/")[0]:
                 parent = f"{folder}/{inside}"
-                # Of a column whose name begins with an underscore, partitions' directories do too.
+                # The partitions' directories of a column with a leading underscore look hidden.
                 if any("=" in name or not hidden(name) for name in storage.all_names(parent)):
                     break
                 self.warehouse.effect(partial(storage.remove, parent))
@@ -359,7 +359,7 @@ class HiveCopy:
         return True
 
     def remove_empty(self, folder: str) -> None:
-        """Remove a directory beside the table's, unless something is in it; this process may be unable to."""
+        """Remove a directory beside the table's if it's empty and this process has the permission."""
         with suppress(StateError):
             if (storage := storage_of(self.spark, folder)) is not None and not storage.all_names(folder):
                 self.warehouse.effect(partial(storage.remove_empty, folder), of=())
@@ -370,7 +370,7 @@ class HiveCopy:
             storage = storage_of(self.spark, folder)
             return None if storage is None else storage.folders(folder)
         except StateError as error:
-            _log.warning("directories in %s that nobody reads may be left: %s", folder, error.one_line)
+            _log.warning("unused directories may be left in %s: %s", folder, error.one_line)
             return None
 
     def _alter(self, clause: str) -> None:
@@ -382,7 +382,7 @@ class HiveCopy:
 
     @contextmanager
     def _as_spelled(self, partitions: Iterable[Partition]) -> Iterator[None]:
-        """Let Spark take partitions' values as they are written, inside a ``with``; else it casts them."""
+        """Turn off Spark's cast of partition values inside a ``with``."""
         settings = {_NO_CAST: "true"} if any(partition in self.odd for partition in partitions) else {}
         with session.settings(self.spark, settings, f"odd partitions of {self.name}"):
             yield

@@ -1,4 +1,4 @@
-"""The table that took the Hive table's place, at one version, whichever its format."""
+"""The new table, Delta or Iceberg, at one version."""
 
 from __future__ import annotations
 

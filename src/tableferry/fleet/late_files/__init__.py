@@ -1,1 +1,1 @@
-"""Files that other writers leave in the Hive copy's directories after the switch."""
+"""Late files: files that other writers leave in the Hive copy's directories after the switch."""

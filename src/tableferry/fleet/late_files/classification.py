@@ -1,4 +1,4 @@
-"""Decides which of the listed files came late: pure."""
+"""Classify listed files as known, late, undecided, replaced or removed; pure functions."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from dataclasses import dataclass, replace
 from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.formats.hive.locations import below, split
 
-# What the names of files have in them that Delta's writers make before their commit names them, whichever
-# engine's they are; and the name of a deletion vector.
+# Delta's writers of all engines put a UUID into the name of a data file, which exists before its commit.
 _UNIQUE = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _DELETION_VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
-# The name of a file that a shadow run wrote; Spark puts a table's bucket in front.
+# The name of a file that a shadow run wrote; Spark prefixes the bucket of a bucketed table.
 _SHADOW_FILE = re.compile(r"(?:\d{5}_0_)?tableferry-([0-9a-f]{8})-.*")
-# The beginning of a path in a shadow run's directory, if it couldn't name its files.
+# The start of a path in the directory of a shadow run that couldn't name its files.
 _SHADOW_DIRECTORY = re.compile(r"v-?\d+-([0-9a-f]{8})/")
 DIRECTORY = re.compile(r"[nv]-?\d+-[0-9a-f]{8}")
-"""The name of a directory that a shadow run wrote."""
+"""The name of a shadow run's directory."""
 
-# A write is taken to be over by then, from its first file to its commit; in microseconds.
+# The assumed maximum duration of a write, from its first file to its commit; in microseconds.
 _LONGEST_WRITE = 24 * 3600 * 1_000_000
 
 
 def basename(run: str) -> str:
-    """Return what the names of a shadow run's files begin with, so that they are known in a listing."""
+    """Return the prefix of the names of a shadow run's files, which identifies them in a listing."""
     return f"tableferry-{run}"
 
 
 def directory_name(version: str, run: str, *, names_files: bool) -> str:
-    """Return the name of a shadow run's directory, which says whether the run's own files have its name."""
+    """Return the name of a shadow run's directory, which records whether the run named its files."""
     return f"{'n' if names_files else 'v'}{version}-{run}"
 
 
 def run_of(path: str) -> str | None:
-    """Return the shadow run that wrote a file, by the file's name; None if none did."""
+    """Return the shadow run in a file's name; None if no shadow run wrote the file."""
     match = _SHADOW_FILE.fullmatch(_name(path))
     return match[1] if match else None
 
 
 def run_that_wrote(path: str, folder: str) -> str | None:
-    """Return the shadow run that wrote a file, by its name or by its directory in the folder of such runs."""
+    """Return the shadow run in a file's name or in the name of its directory; None if there is no run."""
     in_directory = _SHADOW_DIRECTORY.match(below(path, folder) or "")
     return run_of(path) or (in_directory[1] if in_directory else None)
 
@@ -52,14 +51,14 @@ class Findings:
 
     Attributes:
         late: Files that other writers left.
-        undecided: Files that may belong to a write to the new table that is still going on.
-        unfinished: Files of shadow runs that didn't end, or were suspended while another run took over.
-        logged: Files that the new table's history names, and that aren't recorded yet.
-        replaced: Files that have the name of a recorded one, and another size or time; and those in a shadow
-            run's directory where no file of shadow runs is.
-        removed: Recorded files that the new table reads, and that are gone.
-        settled: Files that came late or were replaced, and whose rows the new table has by now.
-        overwritten: Undecided files in directories that lost a recorded file, or where one was replaced.
+        undecided: Files that may belong to an uncommitted write to the new table.
+        unfinished: Files of shadow runs that died, or were suspended while another run took over.
+        logged: Files that the new table's history names and that aren't recorded yet.
+        replaced: Files whose name is recorded with a different size or time, and files in a shadow run's
+            directory that contains no file of shadow runs.
+        removed: Recorded files that the new table reads and that no longer exist.
+        settled: Late or replaced files whose rows are already in the new table.
+        overwritten: Undecided files in directories in which a recorded file was removed or replaced.
     """
 
     late: tuple[ListedFile, ...] = ()
@@ -71,12 +70,12 @@ class Findings:
     settled: tuple[ListedFile, ...] = ()
     overwritten: tuple[ListedFile, ...] = ()
 
-    def deciding(self, accepted: Callable[[Findings], bool]) -> Findings:
-        """Return the findings with the files of an overwrite among those that came late.
+    def with_overwrites_decided(self, accepted: Callable[[Findings], bool]) -> Findings:
+        """Return the findings with the files of an overwrite moved to the late files.
 
-        A job that overwrites a partition removes the files in its directory, also those that the new table
-        reads. So its own files aren't of a write to the new table. Maintenance removes files that the new
-        table doesn't read any more: it decides nothing, unless a person accepted the result.
+        A job that overwrites a partition also removes files that the new table reads. So its own files
+        don't belong to a write to the new table. Maintenance only removes files that the new table no longer
+        reads. After it, the files stay undecided unless a person accepted them as late.
         """
         decided = replace(
             self,
@@ -85,8 +84,8 @@ class Findings:
         )
         return decided if self.removed or self.replaced or accepted(decided) else self
 
-    def without(self, settled: Collection[ListedFile]) -> Findings:
-        """Return the findings without those about which everything was done or said already."""
+    def without_settled(self, settled: Collection[ListedFile]) -> Findings:
+        """Return the findings with late and replaced files moved to `settled` if they are settled already."""
         return replace(
             self,
             late=tuple(file for file in self.late if file not in settled),
@@ -99,17 +98,17 @@ class Findings:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What listed files are classified by.
+    """The facts by which listed files are classified.
 
     Attributes:
-        known: The files that are recorded.
+        known: The recorded files.
         runs: The shadow runs that ended.
         folder: The folder of rewritten partitions, with a directory for each run.
         logged: Returns the files that the new table's history has named since the watermark; called only if
-            that is needed.
-        read: Returns all files that the new table reads; called only if that is needed.
+            needed.
+        read: Returns all files that the new table reads; called only if needed.
         shared: Whether the new table writes into these directories.
-        now: Microseconds since 1970, by the clock of Spark's driver.
+        now: The time of Spark's driver, in microseconds since 1970.
     """
 
     known: Iterable[ListedFile]
@@ -124,7 +123,7 @@ class Evidence:
 def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
     """Classify the files in the Hive copy's directories."""
     current = {split(file.path): file for file in listed}
-    # A replaced file that somebody has accepted has two records.
+    # A replaced file has two records after a person accepted it.
     recorded: dict[tuple[str, str, str], list[ListedFile]] = {}
     for file in evidence.known:
         recorded.setdefault(split(file.path), []).append(file)
@@ -137,7 +136,7 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
     unfinished, others, written = [], {}, set[str]()
     for location, file in current.items():
         name = _name(file.path)
-        # Some file systems mark a directory with an empty file.
+        # Some file systems represent a directory as an empty file.
         if location in recorded or file.size == 0 or _DELETION_VECTOR.fullmatch(name):
             continue
         run = run_that_wrote(file.path, evidence.folder)
@@ -151,7 +150,7 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
     unlogged = others.keys() - log
     in_use = set(map(split, evidence.read())) if unlogged or removed else set()
     late = {location: file for location, file in others.items() if location in unlogged - in_use}
-    # The new table writes into the directories that it was made of, and not into those of shadow runs.
+    # The new table writes into the Hive table's original directories, never into those of shadow runs.
     rewritten = {location: file for location, file in late.items() if below(file.path, evidence.folder)}
     overwritten = [file for location, file in rewritten.items() if _parent(location[2]) not in written]
     replaced += overwritten
@@ -175,7 +174,7 @@ def classify(listed: Collection[ListedFile], evidence: Evidence) -> Findings:
 
 
 def has_delta_name(file: ListedFile) -> bool:
-    """Say whether a file may be one of Delta's writers, by its name; a failed write leaves such files."""
+    """Return whether a file's name is like those of Delta's writers; a failed write leaves such files."""
     return _UNIQUE.search(_name(file.path)) is not None
 
 

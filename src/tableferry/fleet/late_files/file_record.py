@@ -1,16 +1,14 @@
-"""The record of the files that belong in the Hive copy's directories.
+"""The record of the known files in the Hive copy's directories.
 
-It's a folder of Parquet files beside them, written through Spark, as nothing else may reach the storage; the
-table's properties name it. Files are only ever added to it: at the switch all that are there, later those
-that the new table's log names and those whose rows were taken over. Files that shadow runs insert aren't in
-it: they are known by their names.
+The record is a folder of Parquet files beside these directories; the table's properties contain its path.
+Spark writes it, because other code may have no access to the storage. At the switch, all existing files are
+recorded. Later runs add files that the new table's log names, and late files whose rows were appended. Files
+of shadow runs aren't recorded, because their names identify them.
 
-A file whose rows the new table has, while the Hive copy's partition wasn't written anew yet, is recorded as
-settled: nobody is asked about it again, its rows aren't taken over again, and the next shadow run writes its
-partition.
+A late file is recorded as settled if its rows are in the new table but the Hive copy's partition isn't
+rewritten yet. Its rows aren't appended again, and the next shadow run rewrites its partition.
 
-Files that belong to no partition are marked as stray: no table has their rows, so they stay when the others
-are removed.
+Files that belong to no partition are recorded as stray. No table contains their rows, so closing keeps them.
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ from tableferry.spark.tables import TableName
 
 FILES, ODD = "tableferry.known_files", "tableferry.odd_directories"
 
-# Records of earlier versions lack the last columns.
+# Records that earlier versions wrote lack the last columns.
 _SCHEMA = "path STRING, size BIGINT, modified BIGINT, settled BOOLEAN, stray BOOLEAN"
 
-# So many files take a second or more to be written.
+# Recording this number of files takes about a second.
 _MANY = 1000
 
 
@@ -45,8 +43,8 @@ class RecordedFiles(NamedTuple):
     """The files of a record.
 
     Attributes:
-        known: Those that belong in the Hive copy's directories.
-        settled: Those that came late, and whose rows the new table has.
+        known: Files that belong in the Hive copy's directories.
+        settled: Late files whose rows are in the new table.
     """
 
     known: frozenset[ListedFile]
@@ -54,12 +52,12 @@ class RecordedFiles(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record:
-    """A Hive copy's record.
+class FileRecord:
+    """The file record of a Hive copy.
 
     Attributes:
-        root: The table's directory at the switch; by now it may read others.
-        odd: Whether a partition's directory isn't named after it, or was outside the root.
+        root: The table's directory at the switch; shadow runs may have changed it since.
+        odd: Whether a partition's directory isn't named after the partition, or was outside the root.
     """
 
     warehouse: Warehouse
@@ -68,34 +66,34 @@ class Record:
     odd: bool = False
 
     @classmethod
-    def of(cls, warehouse: Warehouse, properties: Mapping[str, str]) -> Record | None:
-        """Return the record that a Hive copy's properties name; None if it has none."""
+    def of(cls, warehouse: Warehouse, properties: Mapping[str, str]) -> FileRecord | None:
+        """Return the record that a Hive copy's properties name; None if they name none."""
         if FILES not in properties or ROOT not in properties:
             return None
         return cls(warehouse, properties[FILES], properties[ROOT], properties.get(ODD) == "true")
 
     @classmethod
     def begin(cls, warehouse: Warehouse, name: TableName) -> None:
-        """Record the files of a Hive table that has many, while people write, so that few are left to record.
+        """Record the files of a large Hive table before writes are blocked, to shorten the block.
 
         Raises:
-            TableError: There is no such table, or a directory can't be listed.
+            TableError: The table is missing, or a directory can't be listed.
         """
         prepared, table = warehouse.prepared, hive.read_layout(warehouse, name)
         if prepared is None:
             return
         listing = hive.last_table_files(warehouse, table).listing
-        if len(listing.files) >= _MANY and not _is_begun(prepared.recorded, listing):
+        if len(listing.files) >= _MANY and not _can_extend(prepared.recorded, listing):
             record = cls(warehouse, _new_folder(table), table.location)
             record.add(listing.files, stray=listing.stray)
             prepared.recorded = EarlyRecord(record.folder, frozenset(listing.files), frozenset(listing.stray))
 
     @classmethod
-    def create(cls, warehouse: Warehouse, name: TableName) -> Record:
-        """Record all files of a Hive table's directories, as this run last listed them, in place of others.
+    def create(cls, warehouse: Warehouse, name: TableName) -> FileRecord:
+        """Record all files of a Hive table's directories as this run last listed them; replace older records.
 
         Raises:
-            TableError: There is no such table, or a directory can't be listed.
+            TableError: The table is missing, or a directory can't be listed.
         """
         table = hive.read_layout(warehouse, name)
         listed = hive.last_table_files(warehouse, table)
@@ -107,7 +105,7 @@ class Record:
         files, stray = frozenset(listed.listing.files), frozenset(listed.listing.stray)
         prepared = warehouse.prepared
         begun = prepared.recorded if prepared else None
-        if begun is None or not _is_begun(begun, listed.listing):
+        if begun is None or not _can_extend(begun, listed.listing):
             begun = EarlyRecord(_new_folder(table), frozenset())
         folder, left = begun.folder, files - begun.files
         record = cls(warehouse, folder, table.location, odd)
@@ -124,21 +122,21 @@ class Record:
         )
         return record
 
-    def is_there(self) -> bool:
-        """Say whether it has files; somebody may have removed the folder that it's in.
+    def exists(self) -> bool:
+        """Return whether the record's folder contains files; a person may have removed it.
 
         Raises:
-            TableError: It can't be listed.
+            TableError: The folder can't be listed.
         """
         return bool(list_files(self.warehouse, [self.folder]))
 
-    def forget(self, name: TableName) -> None:
-        """Take it out of the properties of its Hive copy."""
+    def remove_from_properties(self, name: TableName) -> None:
+        """Remove the record from its Hive copy's properties."""
         properties = ", ".join(map(literal, (FILES, ROOT, ODD)))
         self.warehouse.run(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({properties})")
 
     def files(self) -> RecordedFiles:
-        """Return the files that are recorded."""
+        """Return the recorded files."""
         rows = self.warehouse.spark.read.schema(_SCHEMA).parquet(escape_wildcards(self.folder)).collect()
         return RecordedFiles(
             frozenset(ListedFile(*row[:3]) for row in rows if not row["settled"]),
@@ -146,7 +144,7 @@ class Record:
         )
 
     def stray(self) -> frozenset[ListedFile] | None:
-        """Return the recorded files that belonged to no partition; None if nobody noted which they are."""
+        """Return the recorded files of no partition; None if an earlier version wrote the record."""
         frame = self.warehouse.spark.read.schema(_SCHEMA).parquet(escape_wildcards(self.folder))
         rows = frame.where("stray OR stray IS NULL").collect()
         if any(row["stray"] is None for row in rows):
@@ -156,20 +154,20 @@ class Record:
     def add(
         self, files: Iterable[ListedFile], *, settled: bool = False, stray: Iterable[ListedFile] = ()
     ) -> None:
-        """Record more files, some of which may be stray."""
+        """Add files to the record; those in `stray` are marked as stray."""
         strays = set(stray)
         rows = [(*file, settled, file in strays) for file in files]
         frame = frame_of(self.warehouse.spark, rows, _SCHEMA).coalesce(1)
         self.warehouse.effect(lambda: frame.write.mode("append").parquet(self.folder), of=())
 
     def directories(self, known: Iterable[ListedFile]) -> list[str]:
-        """Return the directories that a late writer may write to: the root, and those outside of it."""
+        """Return the directories into which late writers may write: the root and directories outside it."""
         outside = {file.path.rpartition("/")[0] for file in known if below(file.path, self.root) is None}
         return [self.root, *sorted(outside)]
 
 
-def _is_begun(begun: EarlyRecord | None, listing: Listing) -> bool:
-    """Say whether a record can be added to: one is of no use if a file went, or became stray since."""
+def _can_extend(begun: EarlyRecord | None, listing: Listing) -> bool:
+    """Return whether an early record can be extended: its files still exist, and the same ones are stray."""
     return (
         begun is not None
         and begun.files <= set(listing.files)

@@ -1,1 +1,1 @@
-"""The five modes, each a plain function that a scheduled job calls."""
+"""The modes of a fleet; a scheduled job calls one function for each mode."""

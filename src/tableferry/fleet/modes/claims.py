@@ -1,4 +1,4 @@
-"""Claims a run's jobs, a few at a time, each once, and holds the claims."""
+"""Claim a run's jobs in small groups, each job once, and renew the claims."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.selections import Selection, behind
 from tableferry.fleet.queue.store import Store
 
-# Few enough that one that dies strands few; many enough that a claim, dear in a Delta table, is shared.
-_AT_ONCE = 10
+# The jobs of one claim: if a worker dies, few jobs stay claimed; but each claim is slow in Delta tables.
+_CLAIM_SIZE = 10
 
-# How often to claim again when others have claimed the last room of a wave in the same moment.
-_LOOKS = 4
+# The number of attempts if other workers claim a wave's last free places concurrently.
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
-class Portion:
+class ClaimableJobs:
     """Jobs that a run may claim.
 
     Attributes:
-        selection: Which.
-        wave: The wave that bounds how many are moved at once; empty for all others.
-        room: How many may be claimed now; None for any number.
-        at_once: How many of the wave all workers together may have; None for any number.
-        begun: Whether these are only jobs that have begun.
+        selection: The jobs.
+        wave: The wave that limits the number of concurrent tables; empty for other jobs.
+        room: The number of jobs that may be claimed now; None for no limit.
+        wave_limit: The number of the wave's jobs that all workers together may claim; None for no limit.
+        only_begun: Whether these are only jobs that have begun.
     """
 
     selection: Selection
     wave: str = ""
     room: int | None = None
-    at_once: int | None = None
-    begun: bool = False
+    wave_limit: int | None = None
+    only_begun: bool = False
 
     @property
     def key(self) -> tuple[str, bool]:
-        """What tells this portion from the run's others."""
-        return self.wave, self.begun
+        """The key of these jobs among a run's claimable jobs."""
+        return self.wave, self.only_begun
 
 
-Takes = Callable[[], Iterable[Portion]]
-"""Says what a run may claim now."""
+ListClaimable = Callable[[], Iterable[ClaimableJobs]]
+"""Returns the jobs that a run may claim now."""
 
 
 @dataclass
 class Claims:
-    """A run's claims: those that were taken, and those that it still holds.
+    """A run's claims, including those of finished jobs.
 
     Attributes:
-        takes: What may be claimed.
-        most: How many jobs the run takes at most.
-        threads: How many tables the run moves at once: it holds no more of a wave that bounds these, so that
-            other workers have the rest.
+        claimable: Returns the jobs that may be claimed.
+        max_jobs: The maximum number of jobs of the run.
+        threads: The number of tables that the run processes concurrently. It claims at most this number of
+            jobs of a wave with a limit, so that other workers can claim the rest.
     """
 
     store: Store
@@ -64,51 +64,51 @@ class Claims:
     clock: Clock
     lease: timedelta
     share: tuple[int, int]
-    most: int
-    takes: Takes
+    max_jobs: int
+    claimable: ListClaimable
     threads: int
-    # By the portion, in the order in which they were taken.
+    # By `ClaimableJobs.key`, in the order of the claims.
     _taken: dict[tuple[str, bool], list[int]] = field(default_factory=dict)
     _done: set[int] = field(default_factory=set)
-    # With the wave that bounds it.
+    # The wave that limits each claimed job.
     _held: dict[int, str] = field(default_factory=dict)
-    _ended: set[tuple[str, bool]] = field(default_factory=set)
+    _exhausted: set[tuple[str, bool]] = field(default_factory=set)
 
-    def more(self) -> Sequence[Job]:
-        """Claim a few more; none of a portion that had none the last time, unless its wave had no room.
+    def claim_more(self) -> Sequence[Job]:
+        """Claim more jobs, but none of a selection that was exhausted before.
 
-        Nothing else is claimed together with jobs that have begun and leave no thread free: what waits for
-        them holds a wave's place.
+        If jobs that have begun occupy all threads, no other jobs are claimed: a claimed job that waits for a
+        thread would occupy a place in its wave.
         """
         claimed: list[Job] = []
-        for portion in self.takes():
-            # Each portion has one at least, however many waves come before it.
-            left = min(self.most - len(self._done), max(1, _AT_ONCE - len(claimed)))
-            if portion.room is not None:
-                left = min(left, portion.room, self.threads - list(self._held.values()).count(portion.wave))
-            if left > 0 and portion.key not in self._ended:
-                claimed += self._claim(portion, left)
-            if claimed and portion.begun and len(self._held) >= self.threads:
+        for group in self.claimable():
+            # At least one job of each selection is claimed, even after many waves.
+            left = min(self.max_jobs - len(self._done), max(1, _CLAIM_SIZE - len(claimed)))
+            if group.room is not None:
+                left = min(left, group.room, self.threads - list(self._held.values()).count(group.wave))
+            if left > 0 and group.key not in self._exhausted:
+                claimed += self._claim(group, left)
+            if claimed and group.only_begun and len(self._held) >= self.threads:
                 break
         return claimed
 
-    def ended(self, task_id: int) -> None:
-        """Hold one no more."""
+    def stop_renewing(self, task_id: int) -> None:
+        """Stop renewing the claim of a job."""
         self._held = {number: wave for number, wave in self._held.items() if number != task_id}
 
     def renew(self) -> None:
-        """Let those that are held hold for longer; another thread calls this."""
+        """Renew the leases of all held claims; another thread calls this."""
         if held := self._held:
             self.store.renew(tuple(held), self.worker, self.clock(), self.lease)
 
-    def _claim(self, portion: Portion, limit: int) -> Sequence[Job]:
-        """Claim jobs of a portion, but none that was done in another one."""
-        taken = self._taken.setdefault(portion.key, [])
+    def _claim(self, group: ClaimableJobs, limit: int) -> Sequence[Job]:
+        """Claim jobs of a selection, but no job that was done in another selection."""
+        taken = self._taken.setdefault(group.key, [])
         attempt = 0
-        while attempt < _LOOKS:
+        while attempt < _ATTEMPTS:
             claimed = self.store.claim(
-                # What failed, and what is on probation, would be claimed without end.
-                portion.selection & behind(taken, self.share),
+                # Otherwise jobs that failed or are on probation would be claimed endlessly.
+                group.selection & behind(taken, self.share),
                 self.worker,
                 now=self.clock(),
                 lease=self.lease,
@@ -116,32 +116,34 @@ class Claims:
                 share=self.share,
             )
             if not claimed:
-                self._ended.add(portion.key)
+                self._exhausted.add(group.key)
                 return ()
             again = [job for job in claimed if job.task_id in self._done]
             taken += [job.task_id for job in again]
-            mine, too_many = self._within(portion, [job for job in claimed if job not in again])
-            if again or too_many:
-                self.store.save_all([*again, *too_many], self.clock(), release=True)
-            if mine:
-                numbers = [job.task_id for job in mine]
+            kept, excess = self._divide_by_limit(group, [job for job in claimed if job not in again])
+            if again or excess:
+                self.store.save_all([*again, *excess], self.clock(), release=True)
+            if kept:
+                numbers = [job.task_id for job in kept]
                 taken += numbers
                 self._done |= set(numbers)
-                self._held = {**self._held, **dict.fromkeys(numbers, portion.wave)}
-                return mine
-            if too_many:
+                self._held = {**self._held, **dict.fromkeys(numbers, group.wave)}
+                return kept
+            if excess:
                 pause(attempt)
                 attempt += 1
         return ()
 
-    def _within(self, portion: Portion, claimed: Sequence[Job]) -> tuple[Sequence[Job], Sequence[Job]]:
-        """Divide what was just claimed into what is kept and what is too many, as others claimed some too.
+    def _divide_by_limit(
+        self, group: ClaimableJobs, claimed: Sequence[Job]
+    ) -> tuple[Sequence[Job], Sequence[Job]]:
+        """Divide the claimed jobs into those within the wave's limit and those above it.
 
-        Each worker counts when its own claim can be seen: of two that claim at once each sees the other's,
-        and never do both keep theirs.
+        Each worker counts after its own claim is visible. So two workers that claim concurrently both count
+        the other's claims, and never keep more jobs than the limit.
         """
-        if portion.at_once is None or not claimed:
+        if group.wave_limit is None or not claimed:
             return claimed, ()
-        taken = loads(self.store, self.clock())[portion.wave].taken
-        kept = len(claimed) - max(0, taken - portion.at_once)
-        return claimed[: max(0, kept)], claimed[max(0, kept) :]
+        taken = loads(self.store, self.clock())[group.wave].taken
+        count = len(claimed) - max(0, taken - group.wave_limit)
+        return claimed[: max(0, count)], claimed[max(0, count) :]

@@ -1,7 +1,7 @@
-"""Closes completed jobs: what is left of Hive's table is removed, some days after a person has asked for it.
+"""Close completed jobs: remove the leftovers of the Hive table some days after a person requested it.
 
-`mark_to_close` and `unmark_to_close` are that person's; `close` is a mode like the others. Until it has noted
-what it removes, the table can still be reverted.
+A person uses `mark_to_close` and `unmark_to_close`; a scheduled job runs the mode `close`. The table can be
+reverted until `close` has recorded the files and directories that it removes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tableferry.fleet.closure import leftovers
 from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.modes.due import takes
-from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.due import select_claimable
+from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -30,12 +30,12 @@ from tableferry.fleet.warehouse.views import Views
 
 
 @dataclass(frozen=True)
-class Marking:
-    """What became of one job that somebody wants to close, or doesn't any more.
+class MarkResult:
+    """The result of marking a job to be closed, or of removing the mark.
 
     Attributes:
-        job: The job as it is now.
-        error: Why it stays as it was; empty otherwise.
+        job: The job after the change.
+        error: Why the job wasn't changed; may be empty.
     """
 
     job: Job
@@ -44,11 +44,12 @@ class Marking:
 
 @dataclass(frozen=True)
 class Leftover:
-    """What is left of one archived table, and when it's removed.
+    """The leftovers of one archived table.
 
     Attributes:
-        left: What is left; None if that can't be found out, or nothing is.
-        error: Why it can't be.
+        job: The table's job.
+        left: The leftovers; None if there are none or they can't be determined.
+        error: Why they can't be determined; may be empty.
     """
 
     job: Job
@@ -65,8 +66,8 @@ def mark_to_close(
     by: str,
     *,
     dry_run: bool = False,
-) -> list[Marking]:
-    """Mark jobs to be closed from a time on; those of the queue's archive come back into the queue for it."""
+) -> list[MarkResult]:
+    """Mark jobs to be closed from a time on; archived jobs return to the queue."""
     tried = [_marked(job, at) for job in (*queued, *archived)]
     if dry_run:
         return tried
@@ -80,23 +81,23 @@ def mark_to_close(
 
 def unmark_to_close(
     store: Store, jobs: Iterable[Job], now: datetime, by: str, warehouse: Callable[[], Warehouse]
-) -> list[Marking]:
-    """Take marks back; of a job whose closing has begun as long as its archived Hive table is there."""
+) -> list[MarkResult]:
+    """Remove marks; after a close has begun, this is possible while the archived Hive table exists."""
 
     def edit(job: Job) -> Job:
         if job.record.closed is not None or not job.record.closing:
             return remove_mark(job)
         noted = leftovers.Leftovers.of(job.record.closing)
-        there = leftovers.is_recorded_table(warehouse(), Names.of(job).archived, noted)
-        return remove_mark(job, hive_exists=there)
+        exists = leftovers.is_recorded_table(warehouse(), Names.of(job).archived, noted)
+        return remove_mark(job, hive_exists=exists)
 
     return [_edited(store, job, edit, now, by) for job in jobs]
 
 
 def close(worker: Worker) -> ModeReport:
-    """Close the jobs that are marked, and whose time has come.
+    """Close the marked jobs whose time has passed.
 
-    The new table stays as it is in each of its versions, with its files in the Hive table's directories.
+    All versions of the new table stay readable, and its files stay in the Hive table's directories.
     """
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
@@ -109,23 +110,23 @@ def close(worker: Worker) -> ModeReport:
     return run_worker(
         worker.with_new_listings(),
         "close",
-        takes("close", worker.store, worker.clock),
-        partial(reported, work=_close),
+        select_claimable("close", worker.store, worker.clock),
+        partial(run_and_report, work=_close),
         dry_run_report,
     )
 
 
-def look_at_leftovers(warehouse: Warehouse, jobs: Sequence[Job]) -> list[Leftover]:
-    """Look at what is left of archived tables; nothing is changed."""
+def list_leftovers(warehouse: Warehouse, jobs: Sequence[Job]) -> list[Leftover]:
+    """List the leftovers of archived tables; nothing is changed."""
     warehouse = replace(warehouse, directories=TableDirectories(), views=Views())
     return [_looked(warehouse, job) for job in jobs]
 
 
-def _marked(job: Job, at: datetime) -> Marking:
+def _marked(job: Job, at: datetime) -> MarkResult:
     try:
-        return Marking(mark_for_closing(job, at))
+        return MarkResult(mark_for_closing(job, at))
     except Refused as error:
-        return Marking(job, error.one_line)
+        return MarkResult(job, error.one_line)
 
 
 def _close(run: JobRun) -> JobReport:
@@ -135,10 +136,12 @@ def _close(run: JobRun) -> JobReport:
     closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}
     run.end(replace(run.job, close_at=None).with_record(closed=closed, closing={}))
     if kept:
-        run.did.append(f"{first_of(kept)} stay: {run.job.name} reads files there")
+        run.actions.append(f"{first_of(kept)} stay: {run.job.name} reads files there")
     if left:
-        run.did.append(f"{first_of(left)} are left: closing didn't write them for Hive, or can't remove them")
-    return JobReport(run.job, "done", tuple(run.did))
+        run.actions.append(
+            f"{first_of(left)} are left: the job didn't write them, or this process can't remove them"
+        )
+    return JobReport(run.job, "done", tuple(run.actions))
 
 
 def _looked(warehouse: Warehouse, job: Job) -> Leftover:
@@ -153,10 +156,10 @@ def _looked(warehouse: Warehouse, job: Job) -> Leftover:
         return Leftover(job, error=error.one_line)
 
 
-def _edited(store: Store, job: Job, edit: Callable[[Job], Job], now: datetime, by: str) -> Marking:
-    """Edit a job as a person does; one that can't be edited stays as it is, and the others go on."""
+def _edited(store: Store, job: Job, edit: Callable[[Job], Job], now: datetime, by: str) -> MarkResult:
+    """Edit a job; a job that can't be edited stays unchanged, and its report contains the error."""
     try:
         edited = edit(job)
-        return Marking(store.edit(edited, now, by=by) if edited != job else job)
+        return MarkResult(store.edit(edited, now, by=by) if edited != job else job)
     except (Refused, Busy, TableError) as error:
-        return Marking(job, error.one_line)
+        return MarkResult(job, error.one_line)

@@ -1,6 +1,6 @@
-"""What each mode takes from the queue, and whether there is any.
+"""The jobs that are due in each mode, and their number.
 
-Nothing that works on tables is loaded here, so that a run with nothing due ends at once.
+This module imports no code that reads tables, so a run without due jobs ends fast.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import logging
 from typing import Literal, assert_never
 
 from tableferry.fleet.clock import Clock
-from tableferry.fleet.modes.claims import Portion, Takes
+from tableferry.fleet.modes.claims import ClaimableJobs, ListClaimable
 from tableferry.fleet.modes.results import ModeReport
-from tableferry.fleet.modes.wave_gate import Gate
+from tableferry.fleet.modes.wave_gate import WaveGate
 from tableferry.fleet.queue.selections import (
     Selection,
     any_of,
@@ -30,41 +30,41 @@ Mode = Literal["preprocess", "migrate", "shadow", "revert", "close"]
 _log = logging.getLogger(__name__)
 
 
-def takes(mode: Mode, store: Store, clock: Clock, *, dry_run: bool = False) -> Takes:
-    """Return what says which jobs a run of a mode may claim now."""
+def select_claimable(mode: Mode, store: Store, clock: Clock, *, dry_run: bool = False) -> ListClaimable:
+    """Return the function that lists the jobs that a run of a mode may claim now."""
     match mode:
         case "preprocess":
-            return lambda: [Portion(to_preprocess(clock()))]
+            return lambda: [ClaimableJobs(to_preprocess(clock()))]
         case "migrate":
-            return Gate(store, clock, dry_run).portions
+            return WaveGate(store, clock, dry_run).list_claimable
         case "shadow":
-            return lambda: [Portion(to_shadow() | archived_lately(clock()))]
+            return lambda: [ClaimableJobs(to_shadow() | archived_lately(clock()))]
         case "revert":
-            return lambda: [Portion(to_revert())]
+            return lambda: [ClaimableJobs(to_revert())]
         case "close":
-            return lambda: [Portion(to_close(clock()))]
+            return lambda: [ClaimableJobs(to_close(clock()))]
         case _:
             assert_never(mode)
 
 
-def all_due(taken: Takes) -> Selection:
-    """The jobs that a run may claim now."""
-    return any_of(portion.selection for portion in taken())
+def select_due(list_claimable: ListClaimable) -> Selection:
+    """Return the selection of all jobs that a run may claim now."""
+    return any_of(group.selection for group in list_claimable())
 
 
-def count_due(store: Store, taken: Takes) -> int:
-    """Count the jobs that a run may claim now, those included that another worker has."""
-    return sum(int(group["jobs"]) for group in store.counts(all_due(taken), ("state",)))
+def count_due(store: Store, list_claimable: ListClaimable) -> int:
+    """Count the jobs that a run may claim now, including jobs that other workers have claimed."""
+    return sum(int(group["jobs"]) for group in store.counts(select_due(list_claimable), ("state",)))
 
 
 def report_nothing_due(mode: Mode, store: Store, worker: str, *, dry_run: bool = False) -> ModeReport | None:
-    """Return the report of a run that has nothing to do; None if there is something."""
-    if count_due(store, takes(mode, store, store.now, dry_run=dry_run)):
+    """Return the report of a run without due jobs; None if a job is due."""
+    if count_due(store, select_claimable(mode, store, store.now, dry_run=dry_run)):
         return None
-    return nothing_done(mode, worker)
+    return report_empty_run(mode, worker)
 
 
-def nothing_done(title: str, worker: str) -> ModeReport:
+def report_empty_run(title: str, worker: str) -> ModeReport:
     """Log a run without a job, and return its report."""
     with task(_log, title, worker=worker) as running:
         running.update("tables", 0, 0)

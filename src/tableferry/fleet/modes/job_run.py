@@ -1,7 +1,7 @@
-"""Runs a claimed job from state to state: look, plan, perform, save.
+"""Run a claimed job from state to state: read the tables, plan, perform, save.
 
-Each state that is reached is saved with the claim held; a worker that dies anywhere leaves a job that the
-next one claims when the lease has lapsed, and plans anew from the names that are there.
+Each new state is saved with the claim held. If the worker dies, another worker claims the job after the lease
+has expired, and plans its next steps from the existing tables.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tableferry.fleet.jobs.pauses import kept_out
 from tableferry.fleet.jobs.plan import Kind, Transitions, arrived, dry_run_steps, is_switched, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.jobs.transitions import FORWARD, Action, Transition
-from tableferry.fleet.modes.hand_change_stops import (
+from tableferry.fleet.modes.hand_change_pauses import (
+    pausing_at_lost_metadata,
     report_hand_change,
     resolve_hand_changes,
-    stopping_at_lost_metadata,
 )
-from tableferry.fleet.modes.performer import Stopped, WrittenSince, perform
+from tableferry.fleet.modes.performer import StepPaused, WrittenDuringBlock, perform
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost, lost
 from tableferry.fleet.queue.selections import numbered
@@ -35,7 +35,7 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark.tables import TableName
 
-# How often a job begins again, or fails, before a person has to look.
+# The number of restarts or failures after which the job pauses for a person.
 ATTEMPTS = 3
 
 
@@ -44,11 +44,11 @@ class JobRun:
     """A worker's run of one claimed job.
 
     Attributes:
-        job: As it is saved, or about to be.
-        warehouse: The tables, which change only as long as the claim holds.
-        lease: How long each save holds the claim.
-        did: What was done, in lines.
-        unblocked: When this run last let writers in, in seconds since 1970.
+        job: The job as it was last saved, or with changes that are saved next.
+        warehouse: The tables; a change requires a valid claim.
+        lease: The time for which each save extends the claim.
+        actions: The performed actions, one line each.
+        unblocked_at: The time at which this run last unblocked writes, in seconds since 1970.
     """
 
     job: Job
@@ -56,8 +56,8 @@ class JobRun:
     warehouse: Warehouse
     clock: Clock
     lease: timedelta
-    did: list[str] = field(default_factory=list)
-    unblocked: float | None = None
+    actions: list[str] = field(default_factory=list)
+    unblocked_at: float | None = None
 
     def __post_init__(self) -> None:
         names = Names.of(self.job)
@@ -65,47 +65,47 @@ class JobRun:
             self.warehouse.prepare_catalog(names.target.parts[0])
         cache = job_tables.JobTableCache(names.all)
         self.warehouse = replace(
-            self.warehouse, table_cache=cache, prepared=PreparedCopy(), guard=self.demand_claim
+            self.warehouse, table_cache=cache, prepared=PreparedCopy(), guard=self.require_claim
         )
 
-    def demand_claim(self) -> None:
-        """Make sure that the job is still this worker's: it may have slept, and another may be at work.
+    def require_claim(self) -> None:
+        """Check that this worker still holds the claim; after a suspension, another worker may hold it.
 
         Raises:
-            ClaimLost: It isn't.
+            ClaimLost: Another worker may have claimed the job.
         """
         if not self.store.holds(self.job, self.clock()):
             raise lost(self.job)
 
     def save(self, job: Job) -> Job:
-        """Write the job back and hold the claim."""
+        """Save the job and extend the claim."""
         self.job = self.store.save(job, self.clock(), lease=self.lease)
         return self.job
 
     def perform(self, step: Step) -> None:
-        """Do a step, and report it."""
+        """Perform a step, and add it to the actions."""
         try:
             self.job = perform(step, self.job, self.warehouse, self.save)
         except ClaimLost:
             raise
         except Exception:
-            self._give_stray_rights_back(step)
+            self._give_back_stray_rights(step)
             raise
-        self._give_stray_rights_back(step)
-        self.did.append(str(step))
+        self._give_back_stray_rights(step)
+        self.actions.append(str(step))
         if isinstance(step, UnblockWrites):
-            self.unblocked = self.clock().timestamp()
+            self.unblocked_at = self.clock().timestamp()
         if isinstance(step, CheckLate) and (sentence := self.job.record.late_files_not_looked_for):
-            self.did.append(sentence)
+            self.actions.append(sentence)
 
-    def _give_stray_rights_back(self, step: Step) -> None:
-        """Give back rights that were taken after the claim was lost, and that nobody else would give back.
+    def _give_back_stray_rights(self, step: Step) -> None:
+        """Give back rights that this run took after it had lost the claim.
 
-        Who lets the writers in looks at the rights once more after it has forgotten what was taken; this run,
-        after it has taken them, looks at what is forgotten. So one of the two gives them back.
+        The worker that unblocks writes gives rights back again after it has deleted their record. This run
+        checks the record after it has taken rights. So one of the two gives them back.
 
         Raises:
-            ClaimLost: The job is another worker's by now.
+            ClaimLost: Another worker has claimed the job.
         """
         if not isinstance(step, BlockWrites) or self.store.holds(self.job, self.clock()):
             return
@@ -115,34 +115,34 @@ class JobRun:
         for note in self.job.record.rights:
             taken = TakenRights.of(note)
             if note not in noted and taken.mean_something_on(step.table, access, names):
-                # Not through `Warehouse.effect`, which would refuse it: the claim is lost.
+                # `Warehouse.effect` would refuse this, because the claim is lost.
                 access.give_back(step.table, taken.rights)
         raise lost(self.job)
 
     def release(self, job: Job) -> None:
-        """Write the job back and give the claim up."""
+        """Save the job and release the claim."""
         self.job = self.store.save(job, self.clock(), release=True)
 
     def end(self, job: Job) -> None:
-        """Write the job back whose run did what it was to do: what failed before counts no more."""
+        """Save the job after a successful run, release the claim and reset the failure count."""
         self.release(job.without_failures())
 
 
 def run_job(run: JobRun, transitions: Transitions) -> JobReport:
-    """Run a job as far as these transitions take it; its own errors are reported and never raised."""
-    return reported(run, partial(advance, transitions=transitions))
+    """Run a job through these transitions; errors of the job are reported and never raised."""
+    return run_and_report(run, partial(advance, transitions=transitions))
 
 
 def advance(run: JobRun, transitions: Transitions) -> JobReport:
-    """Run a job as far as these transitions take it, for `reported`, which takes its errors."""
+    """Run a job through these transitions; `run_and_report` handles the errors."""
     while (transition := transitions.get(run.job.pair)) is not None:
-        _once(run, transition)
+        _make_transition(run, transition)
     run.end(run.job)
-    return JobReport(run.job, "done", tuple(run.did))
+    return JobReport(run.job, "done", tuple(run.actions))
 
 
 def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> JobReport:
-    """Say what a run by these transitions would do, without doing it."""
+    """Return the steps that a run through these transitions would perform."""
     try:
         if (stopped := report_hand_change(job, warehouse)) is not None:
             return stopped
@@ -152,58 +152,58 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
     return JobReport(job, "planned", tuple(map(str, steps)))
 
 
-def reported(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
-    """Do a job's work; what goes wrong with it becomes its report, and the row what the next run needs."""
+def run_and_report(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
+    """Run a job's work; errors of the job become its report, and are saved for the next run."""
     try:
-        return _recorded(run, work)
+        return _run_recording_errors(run, work)
     except ClaimLost as error:
-        # Also while what went wrong was written down: the job is another worker's now.
-        return JobReport(run.job, "lost", tuple(run.did), error.one_line)
+        # The claim may also be lost while an error is saved.
+        return JobReport(run.job, "lost", tuple(run.actions), error.one_line)
 
 
-def _recorded(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
+def _run_recording_errors(run: JobRun, work: Callable[[JobRun], JobReport]) -> JobReport:
     try:
         return work(run)
     except ClaimLost:
         raise
-    except Stopped as error:
+    except StepPaused as error:
         run.job = run.job.with_record(found=error.found)
         return _pause(run, error.pause.reason, error.pause.text)
-    except WrittenSince as error:
+    except WrittenDuringBlock as error:
         return _pause(run, PauseReason.WRITTEN_WHILE_BLOCKED, error.one_line)
     except Refused as error:
         return _pause(run, PauseReason.STEP_REFUSED, error.one_line)
     except (TableError, StateError) as error:
         return _fail(run, error.one_line)
     except Exception as error:
-        # One table's trouble with Spark isn't the others'; what nobody can fix ends the run.
+        # A Spark error concerns one table; other unexpected errors end the run.
         if not is_sparks(error):
             raise
         return _fail(run, f"Spark failed ({first_line(error)})")
 
 
-def _once(run: JobRun, transition: Transition) -> None:
-    """Make one transition, and save the state that it reached."""
+def _make_transition(run: JobRun, transition: Transition) -> None:
+    """Perform the steps of one transition, and save the new state."""
     names = Names.of(run.job)
     resolve_hand_changes(run)
     steps = plan(run.job, job_tables.list_job_tables(run.warehouse, names))
     for step in steps:
         try:
-            with stopping_at_lost_metadata(run):
+            with pausing_at_lost_metadata(run):
                 run.perform(step)
-        except WrittenSince as error:
-            if _begin_again(run, names, error.one_line):
+        except WrittenDuringBlock as error:
+            if _restart_block(run, names, error.one_line):
                 return
-            if not _settle_late(run, names):
+            if not _settle_late_files(run, names):
                 raise
     now = run.clock().timestamp()
-    # What is done when writers are in again isn't what they waited for.
-    ended = (run.unblocked or now) if transition.action is Action.UNBLOCK else now
-    run.save(_measured(_arrived(run.job, transition), transition, ended))
+    # Steps after the unblock don't count as blocked time.
+    ended = (run.unblocked_at or now) if transition.action is Action.UNBLOCK else now
+    run.save(_with_duration(_reached(run.job, transition), transition, ended))
 
 
-def _measured(job: Job, transition: Transition, now: float) -> Job:
-    """Note how long writers had to wait for a table of this size, by which others are forecast."""
+def _with_duration(job: Job, transition: Transition, now: float) -> Job:
+    """Record the duration of the block and the table's size for the forecast."""
     match transition.action:
         case Action.BLOCK:
             size = {key: job.record.fence.get(key, 0) for key in ("files", "bytes")}
@@ -216,22 +216,23 @@ def _measured(job: Job, transition: Transition, now: float) -> Job:
             return job
 
 
-def _arrived(job: Job, transition: Transition) -> Job:
-    """Return the job in the state that it wanted, wanting the next."""
+def _reached(job: Job, transition: Transition) -> Job:
+    """Return the job in the state that the transition reached, with the next desired state."""
     job = replace(arrived(job, transition), shadow_status=None)
     if job.pair == (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED):
         reverted = job.paused(PauseReason.REVERTED, job.record.rows_lost)
         job = replace(reverted, in_process=False, shadow_watermark=None)
     if job.state is State.HIVE_DROPPED:
-        # What was said to be as it should be holds for what was found then.
+        # A person's acceptance applies only to the findings at that time.
         job = job.with_record(accept="")
     return job.without_failures()
 
 
-def _begin_again(run: JobRun, names: Names, why: str) -> bool:
-    """Block once more and copy what was written; False if that was tried often enough, or can't be.
+def _restart_block(run: JobRun, names: Names, why: str) -> bool:
+    """Restart the job at the block of writes to copy new rows; False if it can't be restarted.
 
-    The copy may be made anew then, so it can't be once somebody has written to it.
+    A job restarts `ATTEMPTS` times at most. The restart may recreate the copy, so it's refused after another
+    process has written to the copy.
     """
     times = run.job.record.began_again + 1
     if times > ATTEMPTS:
@@ -242,7 +243,7 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
         return False
     if switched:
         run.perform(Rename(names.target, names.copy))
-        # Who committed right before that; a later commit finds no table of that name.
+        # A write may have been committed right before the rename; a later write doesn't find the name.
         if _is_written_to(run, names.copy):
             run.perform(Rename(names.copy, names.target))
             return False
@@ -250,25 +251,25 @@ def _begin_again(run: JobRun, names: Names, why: str) -> bool:
             run.perform(DropView(names.main, names.target))
         if names.hive != names.main:
             run.perform(Rename(names.hive, names.main))
-    run.did.append(f"{why}: starting again at the block of {names.main}")
+    run.actions.append(f"{why}: starting again at the block of {names.main}")
     restarted = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)
     run.save(restarted.with_record(began_again=times))
     return True
 
 
 def _is_written_to(run: JobRun, copy: TableName) -> bool:
-    """Say whether somebody has written to a copy since the Hive table's definition was carried over."""
+    """Return whether a process wrote to a copy after the Hive table's definition was copied."""
     return (
         target_versions.current_version(run.warehouse, copy, run.job.target_format)
         != run.job.shadow_watermark
     )
 
 
-def _settle_late(run: JobRun, names: Names) -> bool:
-    """Settle as late what came into the Hive table's directories; False if the names aren't swapped yet.
+def _settle_late_files(run: JobRun, names: Names) -> bool:
+    """Settle new files in the Hive table's directories as late files; False before the switch.
 
-    The new table was written to already, so they aren't swapped back: what came is what comes after any
-    switch. Without a record of the copy's files it can't be settled either.
+    After the switch, the new table may contain new rows, so the names aren't swapped back. The files are
+    handled like all late files. Without a file record they can't be settled.
     """
     if not is_switched(names, job_tables.list_job_tables(run.warehouse, names)):
         return False
@@ -277,24 +278,24 @@ def _settle_late(run: JobRun, names: Names) -> bool:
 
 
 def _pause(run: JobRun, reason: PauseReason, why: str) -> JobReport:
-    """Let the job wait for a person, and, if Hive has its name still, let the writers in meanwhile."""
+    """Pause the job for a person; before the switch, unblock writes during the pause."""
     try:
-        _let_writers_in(run)
+        _unblock_writers(run)
     except ClaimLost:
         raise
     except Exception as error:
-        # What stopped the job may stop this too. Then writes stay blocked, and it's resumed from here.
+        # The cause of the pause may also prevent the unblock. Writes stay blocked then until the job resumes.
         if not isinstance(error, TableferryError) and not is_sparks(error):
             raise
         cause = error.one_line if isinstance(error, TableferryError) else first_line(error)
-        why = f"{why.removesuffix('.')}; and the writers of {run.job.name} couldn't be let in ({cause})"
+        why = f"{why.removesuffix('.')}; and writes to {run.job.name} couldn't be unblocked ({cause})"
     paused = replace(run.job.paused(reason, why), shadow_status=None)
     run.release(paused.with_record(began_again=0))
     out = f"; {kept}" if (kept := kept_out(run.job)) else ""
-    return JobReport(run.job, "paused", tuple(run.did), why.removesuffix(".") + out if out else why)
+    return JobReport(run.job, "paused", tuple(run.actions), why.removesuffix(".") + out if out else why)
 
 
-def _let_writers_in(run: JobRun) -> None:
+def _unblock_writers(run: JobRun) -> None:
     if run.job.pair not in FORWARD:
         return
     names = Names.of(run.job)
@@ -308,10 +309,10 @@ def _let_writers_in(run: JobRun) -> None:
 
 
 def _fail(run: JobRun, why: str) -> JobReport:
-    """Leave the job where it is for the next run, unless it failed often enough."""
+    """Leave the job in its state for the next run, or pause it after too many failures."""
     times = run.job.record.failures + 1
     if times >= ATTEMPTS:
         return _pause(run, PauseReason.STEP_FAILED, f"{why.removesuffix('.')}, {times} times")
     failed = replace(run.job, shadow_status=None)
     run.release(failed.with_record(failures=times, last_error=why[:500]))
-    return JobReport(run.job, "failed", tuple(run.did), why)
+    return JobReport(run.job, "failed", tuple(run.actions), why)

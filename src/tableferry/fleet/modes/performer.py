@@ -1,4 +1,4 @@
-"""Does the steps of a job's transition on real tables; what a later step needs is noted before the effect."""
+"""Perform the steps of a job's transitions; facts for later steps are recorded before each change."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.record import Rewrite
 from tableferry.fleet.late_files import suspended_runs
-from tableferry.fleet.late_files.file_record import Record
-from tableferry.fleet.late_files.settlement import WrittenLate, check
+from tableferry.fleet.late_files.file_record import FileRecord
+from tableferry.fleet.late_files.settlement import LateFilesError, check_late_files
 from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.shadow_runs.trial import try_shadow
 from tableferry.fleet.warehouse import (
@@ -56,21 +56,21 @@ from tableferry.spark.tables import TableName
 _log = logging.getLogger(__name__)
 
 Save = Callable[[Job], Job]
-"""Writes a job back and holds its claim; returns it with its new revision."""
+"""Saves a job and extends its claim; returns the job with its new revision."""
 
-# What a job notes for later steps, in its record.
+# A key of `JobRecord.closing`: the directories that closing keeps.
 KEPT = "kept"
 
-# So many directories that were left are noted; their folder is the same.
+# The maximum number of recorded directories that couldn't be removed; they are in the same folder.
 _NOTED = 100
 
 
-class Stopped(Paused):
+class StepPaused(Paused):
     """A step needs a person's decision; the job waits with the finding's reason.
 
     Attributes:
         pause: The finding with which the job pauses.
-        found: The note by which exactly this can be accepted.
+        found: The key with which a person accepts exactly this finding.
     """
 
     def __init__(self, finding: PauseFinding, found: str = "") -> None:
@@ -78,19 +78,19 @@ class Stopped(Paused):
         self.pause, self.found = finding, found
 
 
-class WrittenSince(Refused):
-    """Somebody wrote to the table since writes were blocked."""
+class WrittenDuringBlock(Refused):
+    """Another process wrote to the table while writes were blocked."""
 
 
 def perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
-    """Do one step of a claimed job, and return the job with what it noted, which the caller saves.
+    """Perform one step of a claimed job, and return the job with new records; the caller saves it.
 
-    Done twice, it's as if done once. A note that must be there before the effect is goes through `save`.
+    A step is idempotent. A record that must exist before the change is saved with `save`.
 
     Raises:
-        Stopped: A person must decide.
-        WrittenSince: The table changed behind the block.
-        TableferryError: Something else that the user can fix.
+        StepPaused: A person must decide.
+        WrittenDuringBlock: The table changed while writes were blocked.
+        TableferryError: Any other error that the user can fix.
     """
     with (
         task(_log, str(step), table=job.name, worker=job.claimed_by or "", level=logging.DEBUG) as running,
@@ -104,17 +104,17 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
     match step:
         case steps.RepeatPreflight():
             if finding := first_finding(warehouse, job):
-                raise Stopped(finding)
+                raise StepPaused(finding)
         case steps.TryShadow(table):
             try_shadow(warehouse, table)
         case steps.PrepareCopy(source, target):
-            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+            with _pausing(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
                 running.update("rows", preparation.prepare(warehouse, source, target))
-            Record.begin(warehouse, source)
+            FileRecord.begin(warehouse, source)
         case steps.CompareAhead(table):
-            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+            with _pausing(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
                 running.update("rows", preparation.compare_ahead(warehouse, table))
-            Record.begin(warehouse, table)
+            FileRecord.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
             folder = copy_locations.copies_folder(read_layout(warehouse, hive).location, form)
@@ -122,17 +122,17 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             if folder != rewritten.get("folder"):
                 rewritten_copy.require_empty(warehouse, folder)
             job = save(job.with_record(rewritten={**rewritten, "folder": folder}))
-            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+            with _pausing(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
                 running.update("rows", writer.write_before_block(warehouse, hive, target, form))
             seconds = round(time.monotonic() - began, 1)
             job = job.with_record(rewritten={**rewritten, "folder": folder, "seconds": seconds})
         case steps.RewriteRest(target, hive, form):
             running.update("partitions", writer.write_during_block(warehouse, hive, target, form))
         case steps.VerifyRewritten(target, hive, form):
-            with _stopping(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+            with _pausing(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
                 running.update("rows", writer.require_rewritten_rows(warehouse, hive, target, form))
         case steps.BlockWrites(table):
-            # Each run notes what it finds to take; what an earlier one noted it may have taken by half.
+            # Each run records the rights before it takes them; an earlier run may have taken only some.
             if rights := warehouse.access.rights_to_write(table):
                 note = TakenRights(rights, table).note()
                 job = save(job.with_record(rights=(*job.record.rights, note)))
@@ -141,35 +141,37 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = job.with_record(fence=dict(fence.mark(warehouse, table)))
         case steps.UnblockWrites(table):
             taken = [TakenRights.of(note) for note in (*job.record.withheld_rights, *job.record.rights)]
-            mine, others = _divided(warehouse, table, taken, Names.of(job))
-            for rights in reversed(mine):
+            applicable, others = _divide_rights(warehouse, table, taken, Names.of(job))
+            for rights in reversed(applicable):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             if taken:
-                # A worker that slept may take them once more. If that is before they are forgotten, they are
-                # given back below; if after, that worker finds them forgotten and gives them back.
+                # A suspended worker may take the rights again. If it does so before their record is deleted
+                # here, they are given back below; otherwise that worker gives them back.
                 job = save(job.with_record(rights=(), withheld_rights=_withheld(job, table, others)))
-            for rights in reversed(mine):
+            for rights in reversed(applicable):
                 warehouse.effect(partial(warehouse.access.give_back, table, rights), of=())
             job = job.with_record(fence={})
         case steps.CheckFence(table):
             if differences := fence.differences(warehouse, table, job.record.fence):
-                raise WrittenSince(
+                raise WrittenDuringBlock(
                     "TABLE_WRITTEN_WHILE_BLOCKED",
                     table=table,
                     differences=differences,
                     command=command("resume", job.name),
                 )
         case steps.RecordFiles(table):
-            Record.create(warehouse, table)
+            FileRecord.create(warehouse, table)
         case steps.CheckLate(target, hive, form, decide):
             watermark = job.shadow_watermark
-            with _stopping(PauseReason.WRITTEN_LATE, WrittenLate):
-                looked = check(warehouse, target, hive, form, watermark, decide=decide, accept=accept)
-            job = _looked(job, hive, looked)
+            with _pausing(PauseReason.WRITTEN_LATE, LateFilesError):
+                late_files_checked = check_late_files(
+                    warehouse, target, hive, form, watermark, decide=decide, accept=accept
+                )
+            job = _with_late_file_check(job, hive, late_files_checked)
         case steps.MakeExternal(table):
             if managed_tables.is_managed(warehouse, table):
                 job = save(job.with_record(was_managed=True))
-                with _stopping(PauseReason.MANAGED_TABLE):
+                with _pausing(PauseReason.MANAGED_TABLE):
                     managed_tables.set_managed(warehouse, table, managed=False)
         case steps.MakeManaged(table):
             if job.record.was_managed:
@@ -179,20 +181,20 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             make = iceberg.create_copy if form is TargetFormat.ICEBERG else delta.create_copy
             running.update("files", make(warehouse, source, target))
         case steps.CopyDefinition(source, target):
-            # A comment is a version of a Delta table, so this is the first one that Hive has to follow.
+            # Each comment creates a version of a Delta table, so the watermark is the version after the last.
             watermark = definitions.carry(warehouse, source, target, job.target_format)
             job = replace(job, shadow_watermark=watermark)
         case steps.CopyAccess(source, target):
             warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
         case steps.Verify(source, target):
-            with _stopping(PauseReason.ROWS_DIFFER):
+            with _pausing(PauseReason.ROWS_DIFFER):
                 running.update("rows", comparison.require_copy_has_same_rows(warehouse, source, target))
         case steps.VerifyShadow(target, hive):
             version = job.shadow_watermark
             try:
-                with _stopping(PauseReason.ROWS_DIFFER):
+                with _pausing(PauseReason.ROWS_DIFFER):
                     rows = comparison.require_same_rows(warehouse, hive, target, right_version=version)
-            except Stopped:
+            except StepPaused:
                 save(job.with_record(compare_all=True))
                 raise
             running.update("rows", rows)
@@ -200,7 +202,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             table_renames.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
             old_name_view.create_view(warehouse, source, target)
-            # By this name the Hive table was read, and the rights went along with it when it was renamed.
+            # The rename moved the Hive table's rights to its new name, but readers use the old name.
             hive = Names.of(job).hive
             warehouse.effect(lambda: warehouse.access.carry(hive, source), of=())
         case steps.CheckView(source, target):
@@ -216,9 +218,9 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.Shadow(target, hive, form):
             job_tables.require_own_table(warehouse, Names.of(job), target)
             with (
-                _stopping(PauseReason.WRITTEN_LATE, WrittenLate),
-                _stopping(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
-                _stopping(PauseReason.HIVE_COPY_CHANGED, HiveCopyChanged),
+                _pausing(PauseReason.WRITTEN_LATE, LateFilesError),
+                _pausing(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
+                _pausing(PauseReason.HIVE_COPY_CHANGED, HiveCopyChanged),
             ):
                 shadowed = shadow(
                     warehouse,
@@ -229,14 +231,14 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                     accept=accept,
                     compare_all=bool(job.record.compare_all),
                 )
-            running.update("partitions", len(shadowed.done))
-            running.update("rows", sum(part.rows or 0 for part in shadowed.done))
+            running.update("partitions", len(shadowed.updates))
+            running.update("rows", sum(part.rows or 0 for part in shadowed.updates))
             if shadowed.removed:
                 _log.warning("%s: %s", job.name, shadowed.removed)
                 job = job.with_record(removed_partitions=shadowed.removed)
-            if shadowed.left:
-                job = _left(job, shadowed.left)
-            job = _looked(job, hive, shadowed.looked)
+            if shadowed.left_directories:
+                job = _record_left_directories(job, shadowed.left_directories)
+            job = _with_late_file_check(job, hive, shadowed.late_files_checked)
             job = replace(job, shadow_watermark=shadowed.watermark).with_record(accept="", compare_all=False)
         case steps.ShadowWritten(target, hive, form):
             if target_versions.current_version(warehouse, target, form) != job.shadow_watermark:
@@ -254,12 +256,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
         case steps.DropEntry(table):
             restoration.drop_entry(warehouse, table, job.target_format)
         case steps.CheckSuspended(hive):
-            suspended_runs.demand_none(warehouse, hive)
+            suspended_runs.require_no_suspended_files(warehouse, hive)
         case steps.RemoveRewritten(target, hive, folder):
             if not rewritten_copy.remove_files(warehouse, target, hive, folder, job.target_format):
-                job = _left(job, [folder])
+                job = _record_left_directories(job, [folder])
         case steps.DropCopy(target, hive, form):
-            with _stopping(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.CopyWrittenAfterSync):
+            with _pausing(PauseReason.WRITTEN_WHILE_BLOCKED, copy_removal.CopyWrittenAfterSync):
                 copy_removal.drop_copy(warehouse, hive, target, form, job.shadow_watermark, accept=accept)
             job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):
@@ -272,13 +274,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             leftovers.require_no_dependents(warehouse, target, hive, form, found)
             if job.is_rewritten:
                 leftovers.require_apart(warehouse, target, found)
-            # From here on nobody reverts the job: what follows can't be taken back.
+            # The following steps can't be undone, so the job can't be reverted after this record.
             job = save(job.with_record(closing=found.note(), accept=""))
         case steps.DropArchived(target, hive, _):
             removal.drop(warehouse, target, hive, leftovers.Leftovers.of(job.record.closing))
         case steps.RemoveLeftovers(target, form, rewritten):
             found = leftovers.Leftovers.of(job.record.closing)
-            # Days may lie between the note and this, if the job was paused.
+            # A pause may separate this step from the record by days.
             leftovers.require_alone(warehouse, target, Names.of(job).archived, found)
             removed = removal.remove(warehouse, target, form, found, rewritten=rewritten)
             running.update("files", removed.files)
@@ -292,10 +294,10 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
     return job
 
 
-def _left(job: Job, left: Sequence[str]) -> Job:
-    """Record directories that no table reads any more and that this process can't remove, with a warning."""
+def _record_left_directories(job: Job, left: Sequence[str]) -> Job:
+    """Record unused directories that this process can't remove, and log a warning."""
     _log.warning(
-        "%s: no table reads %s any more, and they can't be removed from here: whoever owns the storage can "
+        "%s: no table reads %s any more, and this process can't remove them: the owner of the storage can "
         "remove them", job.name, first_of(left),
     )  # fmt: skip
     return _with_left(job, left)
@@ -307,30 +309,29 @@ def _with_left(job: Job, left: Sequence[str]) -> Job:
 
 
 def _take(warehouse: Warehouse, table: TableName, noted: Iterable[Mapping[str, Any]], names: Names) -> None:
-    for rights in _divided(warehouse, table, map(TakenRights.of, noted), names)[0]:
+    for rights in _divide_rights(warehouse, table, map(TakenRights.of, noted), names)[0]:
         warehouse.access.take(table, rights)
 
 
-def _divided(
+def _divide_rights(
     warehouse: Warehouse, table: TableName, taken: Iterable[TakenRights], names: Names
 ) -> tuple[list[Mapping[str, Any]], list[TakenRights]]:
-    """Divide rights into those that mean something on a table, and those of a table in another catalog."""
-    mine, others = list[Mapping[str, Any]](), list[TakenRights]()
+    """Divide rights into those that apply to a table, and those of a table in another catalog."""
+    applicable, others = list[Mapping[str, Any]](), list[TakenRights]()
     for rights in taken:
         if rights.mean_something_on(table, warehouse.access, names):
-            mine.append(rights.rights)
+            applicable.append(rights.rights)
         else:
             others.append(rights)
-    return mine, others
+    return applicable, others
 
 
 def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> tuple[dict[str, Any], ...]:
-    """Return what is noted of rights that aren't given back, as they mean nothing on the unblocked table.
+    """Return the records of rights that aren't given back, because they don't apply to the unblocked table.
 
-    Nor are they given back on the table that had them, though it's there. After the switch that is the Hive
-    table, which is kept in step: whoever wrote to it would write past the new table. So they are noted until
-    a revert lets its writers in again. After a revert it's the copy, which is dropped next: what anybody
-    wrote to it would be lost, and nobody needs the note any more.
+    They aren't given back on their original table either. After the switch, that's the Hive copy, where new
+    rows would bypass the new table; so they stay recorded until a revert unblocks the Hive table. After a
+    revert, it's the copy, which is dropped next; so the record isn't needed any more.
     """
     if not others:
         return ()
@@ -340,31 +341,30 @@ def _withheld(job: Job, table: TableName, others: Sequence[TakenRights]) -> tupl
         _log.info(sentence, job.name, names.target, table)
         return ()
     _log.warning(
-        f"{sentence}: let its writers in there; a revert gives them back", job.name, names.main, table
+        f"{sentence}: grant them there to its writers; a revert gives them back", job.name, names.main, table
     )
     return tuple(rights.note() for rights in others)
 
 
-def _looked(job: Job, hive: TableName, looked: bool) -> Job:
-    """Note on a job that late files couldn't be looked for; a look that could takes the note out."""
-    if looked:
-        return job.with_record(late_files_not_looked_for="") if job.record.late_files_not_looked_for else job
+def _with_late_file_check(job: Job, hive: TableName, late_files_checked: bool) -> Job:
+    """Record on a job that late files couldn't be determined; a complete check removes the record."""
     sentence = (
-        f"files that came late aren't looked for: {hive} has no record of the files that were there at the "
-        "switch, which an earlier version made, or its property tableferry.known_files was removed; compare "
-        "its directories with the new table's files before you drop it"
+        f"late files can't be determined: {hive} has no record of the files at the switch, because an "
+        "earlier version made the switch or the property tableferry.known_files was removed; compare its "
+        "directories with the new table's files before you drop it"
     )
-    if job.record.late_files_not_looked_for != sentence:
+    updated = job.with_record(late_files_not_looked_for="" if late_files_checked else sentence)
+    if not late_files_checked and updated != job:
         _log.warning("%s: %s", job.name, sentence)
-    return job.with_record(late_files_not_looked_for=sentence)
+    return updated
 
 
 @contextmanager
-def _stopping(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[None]:
-    """Turn a refusal of a kind inside a ``with`` into one that pauses the job for this reason."""
+def _pausing(reason: PauseReason, kind: type[Refused] = Refused) -> Iterator[None]:
+    """Pause the job for this reason if an error of this kind is raised inside a ``with``."""
     try:
         yield
-    except Stopped:
+    except StepPaused:
         raise
     except kind as error:
-        raise Stopped(PauseFinding(reason, error), getattr(error, "found", "")) from error
+        raise StepPaused(PauseFinding(reason, error), getattr(error, "found", "")) from error

@@ -1,4 +1,4 @@
-"""The preprocessor: looks at new jobs' tables, and moves on those whose probation is over."""
+"""The preprocessor: check the tables of new jobs, and start the archive of tables after probation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.modes.due import takes
-from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.due import select_claimable
+from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.results import JobReport, ModeReport, Outcome
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.schema import jobs
@@ -29,35 +29,35 @@ _log = logging.getLogger(__name__)
 
 
 def preprocess(worker: Worker) -> ModeReport:
-    """Fill in owners, users and format of new jobs; end probations that are over; close what is completed."""
+    """Fill in owners, users and format of new jobs; end expired probations; end completed jobs."""
     directories = TableDirectories()
 
-    def looked(job: Job, warehouse: Warehouse) -> Job:
-        return _looked(job, warehouse, worker.settings, directories, worker.store)
+    def preprocessed(job: Job, warehouse: Warehouse) -> Job:
+        return _preprocessed(job, warehouse, worker.settings, directories, worker.store)
 
-    def look(run: JobRun) -> JobReport:
+    def check_table(run: JobRun) -> JobReport:
         worker = run.job.claimed_by or ""
-        with task(_log, "look at the table", table=run.job.name, worker=worker, level=logging.DEBUG):
-            run.end(looked(run.job, run.warehouse))
+        with task(_log, "check the table", table=run.job.name, worker=worker, level=logging.DEBUG):
+            run.end(preprocessed(run.job, run.warehouse))
         outcome: Outcome = "paused" if run.job.migration_paused else "done"
         return JobReport(run.job, outcome, (_summary(run.job),))
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
-        return JobReport(job, "planned", (_summary(looked(job, warehouse)),))
+        return JobReport(job, "planned", (_summary(preprocessed(job, warehouse)),))
 
     return run_worker(
         worker,
         "preprocess",
-        takes("preprocess", worker.store, worker.clock),
-        partial(reported, work=look),
+        select_claimable("preprocess", worker.store, worker.clock),
+        partial(run_and_report, work=check_table),
         dry_run_report,
     )
 
 
-def _looked(
+def _preprocessed(
     job: Job, warehouse: Warehouse, settings: FleetSettings, directories: TableDirectories, store: Store
 ) -> Job:
-    """Return the job with what there is to know of its table, or as it goes on."""
+    """Return a new job with its table's owners, size and findings, or any other job in its next state."""
     match job.state:
         case State.WRITES_UNBLOCKED:
             return replace(job, desired_state=State.HIVE_DROPPED)
@@ -93,9 +93,9 @@ def _looked(
 
 
 def _rival(store: Store, job: Job) -> Job | None:
-    """Return another job whose new table is to have this one's name; None if there is none.
+    """Return another job whose new table needs the same name; None if there is none.
 
-    Of two that nobody has looked at, the one that was added first is looked at first.
+    If neither job has been checked, the job that was added first gets the name.
     """
     names = Names.of(job)
     if not names.elsewhere:

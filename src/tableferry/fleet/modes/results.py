@@ -16,17 +16,16 @@ class JobReport:
 
     Attributes:
         job: The job after the run.
-        outcome: ``done`` as far as it goes now, ``planned`` by a dry run, ``waiting`` for its wave,
-            ``paused`` for a person, ``failed`` and to be tried again by the next run, or ``lost`` to another
-            worker.
-        did: The steps that were performed, or would be, a line each.
+        outcome: ``done`` for now, ``planned`` by a dry run, ``waiting`` for its wave, ``paused`` for a
+            person, ``failed`` and retried by the next run, or ``lost`` to another worker.
+        actions: The steps that were performed, or are planned, one line each.
         error: The reason why it waits, failed or is lost; else empty.
         seconds: The time that the run worked on it.
     """
 
     job: Job
     outcome: Outcome
-    did: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
     error: str = ""
     seconds: float = field(default=0.0, compare=False)
 

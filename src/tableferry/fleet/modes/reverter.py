@@ -1,4 +1,4 @@
-"""The reverter: the Hive table gets its name back, with every row that was written since."""
+"""The reverter: give the Hive table its name back, with all rows that were written since the switch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.hand_changes import Acceptance
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.transitions import BACK, REVERT_TO
-from tableferry.fleet.modes.due import takes
+from tableferry.fleet.modes.due import select_claimable
 from tableferry.fleet.modes.job_run import dry_run_report, run_job
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -25,51 +25,51 @@ from tableferry.spark.tables import TableName
 def revert(
     worker: Worker, tables: Iterable[TableName] = (), *, from_archive: bool = False, by: str = ""
 ) -> ModeReport:
-    """Start to revert these tables, and go on with all that are being reverted.
+    """Start to revert these tables, and resume all reverts in progress.
 
     Args:
-        worker: Who does it.
-        tables: Which to start with; each with catalog and schema.
-        from_archive: Whether jobs that are completed, or archived, may be reverted too.
-        by: Who asks for it, whom the events of these jobs name.
+        worker: The worker.
+        tables: The tables whose revert starts; each with catalog and schema.
+        from_archive: Whether completed and archived jobs may be reverted too.
+        by: The person who requested the revert, for the jobs' events.
 
     Raises:
         TableError: A table has no job.
-        Refused: A table can't be reverted now, or here; none of them was started.
-        Busy: A worker has one of them; none was started.
+        Refused: A table can't be reverted now, or from here; no revert was started.
+        Busy: Another worker has claimed one of the jobs; no revert was started.
     """
     tables = tuple(tables)
     queued, archived = _jobs(worker, tables, from_archive=from_archive)
-    # Everything is checked before anything is changed.
+    # All jobs are checked before the first change.
     now = worker.clock()
-    reverting = [_reverting(job, now, from_archive=from_archive) for job in (*queued, *archived)]
+    reverting = [_prepare_revert(job, now, from_archive=from_archive) for job in (*queued, *archived)]
     if reverting:
         worker.open_warehouse().check_formats(job.target_format for job in reverting)
     if worker.dry_run:
         planned = [dry_run_report(job, worker.open_warehouse(), BACK) for job in reverting]
         named_too = {job.task_id for job in reverting}
-        others = [report for report in _go_on(worker).jobs if report.job.task_id not in named_too]
+        others = [report for report in _resume_reverts(worker).jobs if report.job.task_id not in named_too]
         return ModeReport((*planned, *others))
     if archived:
         back = worker.store.unarchive([job.task_id for job in archived], now)
-        reverting = [_reverting(job, now, from_archive=True) for job in (*queued, *back)]
+        reverting = [_prepare_revert(job, now, from_archive=True) for job in (*queued, *back)]
     taken = [report for job in reverting if (report := _start(worker, job, by)) is not None]
-    return ModeReport((*taken, *_go_on(worker).jobs))
+    return ModeReport((*taken, *_resume_reverts(worker).jobs))
 
 
-def _go_on(worker: Worker) -> ModeReport:
-    """Go on with all that are being reverted."""
+def _resume_reverts(worker: Worker) -> ModeReport:
+    """Resume all reverts in progress."""
     return run_worker(
         worker,
         "revert",
-        takes("revert", worker.store, worker.clock),
+        select_claimable("revert", worker.store, worker.clock),
         partial(run_job, transitions=BACK),
         partial(dry_run_report, transitions=BACK),
     )
 
 
 def _start(worker: Worker, job: Job, by: str) -> JobReport | None:
-    """Start to revert a table; return a report if somebody else was faster, for the others go on."""
+    """Start to revert a table; return a report if another process changed the job first."""
     try:
         worker.store.edit(job, worker.clock(), by=by)
     except ClaimLost as error:
@@ -80,7 +80,7 @@ def _start(worker: Worker, job: Job, by: str) -> JobReport | None:
 def _jobs(
     worker: Worker, tables: tuple[TableName, ...], *, from_archive: bool
 ) -> tuple[Sequence[Job], Sequence[Job]]:
-    """Find the tables' jobs in the queue, and the others' in the archive."""
+    """Find the tables' jobs in the queue, and the missing ones in the archive."""
     queued = worker.store.jobs(named(tables)) if tables else []
     missing = list(set(tables) - {job.name for job in queued})
     archived = worker.store.archived(named(missing)) if missing and from_archive else []
@@ -90,15 +90,15 @@ def _jobs(
     return queued, archived
 
 
-def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
-    """Return the job as the reverter takes it."""
+def _prepare_revert(job: Job, now: datetime, *, from_archive: bool) -> Job:
+    """Return the job in the state in which its revert starts."""
     if job.claimed_by is not None and job.lease_until is not None and job.lease_until > now:
         until = f"{job.lease_until:%Y-%m-%d %H:%M} UTC"
         raise Busy("JOB_CLAIMED", table=job.name, worker=job.claimed_by, until=until)
     check_not_closed(job)
     job = job.without_failures()
     if job.record.found == Acceptance.GIVE_UP_NEW_TABLE:
-        # The pause told the person that rows are lost, and this command is its remedy.
+        # The pause named the lost rows, and this command is its remedy.
         job = job.with_record(accept=Acceptance.GIVE_UP_NEW_TABLE.value, found="")
     if job.pair in BACK:
         return replace(job, migration_paused=False, pause_reason=PauseReason.NONE.value)
@@ -110,7 +110,7 @@ def _reverting(job: Job, now: datetime, *, from_archive: bool) -> Job:
         raise Refused("JOB_NOT_BEGUN", table=job.name, command=command("pause", job.name))
     if job.state is State.ICEBERG_DROPPED:
         raise Refused("JOB_REVERTED", table=job.name)
-    # Its archive may wait for its wave; a worker that is at it has the job.
+    # A job may wait for its wave before the archive; a worker that archives it has claimed it.
     resting = job.state in (job.desired_state, State.READY, State.WRITES_UNBLOCKED) or job.migration_paused
     if not resting or job.state not in REVERT_TO:
         raise Refused(

@@ -1,4 +1,4 @@
-"""The shadower: during probation, what is written to the new table is copied to the Hive one."""
+"""The shadower: copy the new table's changes to the Hive copy during probation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tableferry.fleet.jobs.hand_changes import Condition
 from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.steps import CheckLate, Shadow
-from tableferry.fleet.modes.due import takes
-from tableferry.fleet.modes.hand_change_stops import (
+from tableferry.fleet.modes.due import select_claimable
+from tableferry.fleet.modes.hand_change_pauses import (
+    pausing_at_lost_metadata,
     report_hand_change,
     resolve_hand_changes,
-    stopping_at_lost_metadata,
 )
-from tableferry.fleet.modes.job_run import JobRun, reported
+from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
@@ -27,28 +27,27 @@ SHADOWING = "Shadowing"
 
 
 def shadow(worker: Worker) -> ModeReport:
-    """Bring the Hive copies of tables on probation in step, and look whether anybody wrote to them.
+    """Update the Hive copies of tables on probation, and check for late files.
 
-    Archived ones are looked at too, for some days: a job that started before the switch may end that late.
-
-    A status that a worker left when it died is no obstacle: its claim lapses.
+    Archived tables are also checked for some days, because an old Hive job may end that late. A worker that
+    dies may leave its shadow status; another worker continues after the claim expires.
     """
 
-    def behind(job: Job, warehouse: Warehouse) -> bool:
+    def has_changes(job: Job, warehouse: Warehouse) -> bool:
         current = target_versions.current_version(warehouse, Names.of(job).target, job.target_format)
         return current != job.shadow_watermark
 
     def work(run: JobRun) -> JobReport:
         resolve_hand_changes(run)
-        with stopping_at_lost_metadata(run):
+        with pausing_at_lost_metadata(run):
             match _step(run.job):
                 case Shadow() if run.job.record.without_hive_copy:
                     run.end(run.job)
                 case Shadow() as step:
-                    _keep_in_step(run, step)
+                    _shadow_table(run, step)
                 case CheckLate() as step:
-                    _look_for_late_files(run, step)
-        return JobReport(run.job, "done", tuple(run.did))
+                    _check_late_files(run, step)
+        return JobReport(run.job, "done", tuple(run.actions))
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         if (stopped := report_hand_change(job, warehouse)) is not None:
@@ -56,30 +55,30 @@ def shadow(worker: Worker) -> ModeReport:
         step = _step(job)
         if isinstance(step, Shadow) and job.record.without_hive_copy:
             return JobReport(job, "planned")
-        needed = isinstance(step, CheckLate) or behind(job, warehouse)
+        needed = isinstance(step, CheckLate) or has_changes(job, warehouse)
         return JobReport(job, "planned", (str(step),) if needed else ())
 
     return run_worker(
         worker,
         "shadow",
-        takes("shadow", worker.store, worker.clock),
-        partial(reported, work=work),
+        select_claimable("shadow", worker.store, worker.clock),
+        partial(run_and_report, work=work),
         dry_run_report,
     )
 
 
-def _keep_in_step(run: JobRun, step: Shadow) -> None:
+def _shadow_table(run: JobRun, step: Shadow) -> None:
     job = run.save(replace(run.job, shadow_status=SHADOWING))
-    # Where nothing was written, somebody may have left files in the Hive copy's directories.
+    # Even without changes, another process may have left files in the Hive copy's directories.
     done = perform(step, job, run.warehouse, run.save)
     if done.shadow_watermark != job.shadow_watermark:
-        run.did.append(str(step))
-    # The watermark and the status in one go.
+        run.actions.append(str(step))
+    # The watermark and the status change in one write.
     run.end(replace(done, shadow_status=None))
 
 
-def _look_for_late_files(run: JobRun, step: CheckLate) -> None:
-    # With the archived table the record of its files is gone, and nothing to compare them with is left.
+def _check_late_files(run: JobRun, step: CheckLate) -> None:
+    # The archived table's properties name the file record; without the table, late files can't be found.
     if table_conditions(run.warehouse, run.job)[1] is Condition.SOUND:
         run.job = perform(step, run.job, run.warehouse, run.save)
     run.end(run.job)

@@ -1,4 +1,4 @@
-"""Lets jobs of waves start: when their wave is running, and within its limits."""
+"""Decide which jobs of waves may start, by the waves' status and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tableferry.fleet.jobs.waves import (
     why_none_begins,
     why_not_running,
 )
-from tableferry.fleet.modes.claims import Portion
+from tableferry.fleet.modes.claims import ClaimableJobs
 from tableferry.fleet.queue.loads import loads
 from tableferry.fleet.queue.selections import in_other_waves, in_wave, to_archive, to_begin, to_go_on
 from tableferry.fleet.queue.store import Store
@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Gate:
-    """What a migration asks before tables start.
+class WaveGate:
+    """The check before a table's migration starts.
 
     Attributes:
-        dry_run: Whether a wave in which too many tables have failed is only taken to be paused.
+        dry_run: Whether a wave with too many failed tables only counts as paused, without a change.
     """
 
     store: Store
@@ -41,12 +41,12 @@ class Gate:
     dry_run: bool = False
     _warned: set[str] = field(default_factory=set)
 
-    def portions(self) -> Iterator[Portion]:
-        """Return what may be claimed now, and pause waves in which too many tables have failed."""
+    def list_claimable(self) -> Iterator[ClaimableJobs]:
+        """Yield the jobs that may be claimed now, and pause waves with too many failed tables."""
         now = self.clock()
         waves = self.store.waves()
         if not waves:
-            yield Portion(to_go_on() | to_begin(now))
+            yield ClaimableJobs(to_go_on() | to_begin(now))
             return
         at = loads(self.store, now)
         waves = [self._paused_if_failing(wave, at.get(wave.name, Load())) for wave in waves]
@@ -54,19 +54,19 @@ class Gate:
         bounded = [wave for wave in begin if wave.tables_at_once is not None]
         apart = {wave.name for wave in waves} - {wave.name for wave in begin if wave not in bounded}
         if bounded:
-            # What has begun comes first, as its writers may be locked out, which those of a table that is to
-            # be archived aren't; then waves of which only a few are moved at once, for behind a long list
-            # their hours would pass.
-            yield Portion(to_go_on() & ~to_archive(), begun=True)
+            # Jobs that have begun are claimed first, because their writers may be blocked; this isn't so for
+            # tables before the archive. Waves with a limit are next: after a long list of other jobs, their
+            # hours might be over.
+            yield ClaimableJobs(to_go_on() & ~to_archive(), only_begun=True)
         for wave in bounded:
             some = room(wave, at.get(wave.name, Load()))
-            yield Portion(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
-        yield Portion(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
+            yield ClaimableJobs(to_begin(now) & in_wave(wave.name), wave.name, some, wave.tables_at_once)
+        yield ClaimableJobs(to_go_on() | (to_begin(now) & in_other_waves(sorted(apart))))
 
     def _begins(self, wave: Wave, now: datetime) -> bool:
-        """Say whether tables of a wave begin now; none where its time zone isn't known.
+        """Return whether tables of a wave may start now; False if this machine doesn't know its time zone.
 
-        Whoever added it knew the zone; for want of it on this machine no writer of another table may wait.
+        An unknown time zone must not stop the other waves.
         """
         try:
             return not why_none_begins(wave, now)
@@ -86,10 +86,10 @@ class Gate:
         try:
             paused = self.store.save_wave(paused)
         except Busy:
-            # Who was faster has paused it too, or has started it anew: the next look tells.
+            # Another process paused the wave too, or started it again; the next check reads the result.
             return paused
         _log.warning(
-            "the wave %s is paused: %s. Look at them: %s; then go on with %s",
+            "the wave %s is paused: %s. List them with %s, and then resume with %s",
             wave.name,
             why,
             command("list --paused --wave", wave.name),
@@ -97,17 +97,17 @@ class Gate:
         )
         return paused
 
-    def holds_back(self, job: Job) -> str:
-        """Say why a claimed job mustn't start, or be archived, any more; nothing if it may.
+    def reason_to_wait(self, job: Job) -> str:
+        """Return why a claimed job may no longer start or be archived; empty if it may.
 
-        Since it was claimed, somebody may have paused its wave, or other tables of it may have failed.
+        After the claim, a person may have paused its wave, or other tables of the wave may have failed.
         """
         if job.wave is None:
             return ""
         now = self.clock()
         wave = next((wave for wave in self.store.waves() if wave.name == job.wave), None)
         if wave is None:
-            return f"the wave {job.wave} isn't there: make it with {command('wave add', job.wave)}"
+            return f"the wave {job.wave} is missing: add it with {command('wave add', job.wave)}"
         load = loads(self.store, now).get(job.wave, Load())
         wave = self._paused_if_failing(wave, load)
         if job.in_process:

@@ -1,4 +1,4 @@
-"""Takes a mode's jobs from the queue, a few at a time, and does each once a run: several tables at once."""
+"""Run a mode's due jobs: claim them in small groups, and process each once, several tables concurrently."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import partial
 from tableferry.amounts import duration
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.modes.claims import Claims, Portion, Takes
-from tableferry.fleet.modes.due import all_due, count_due, nothing_done
+from tableferry.fleet.modes.claims import ClaimableJobs, Claims, ListClaimable
+from tableferry.fleet.modes.due import count_due, report_empty_run, select_due
 from tableferry.fleet.modes.job_run import JobRun
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.queue.selections import Selection, longest_ago
@@ -31,17 +31,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Worker:
-    """Who works, on what, and for how long.
+    """A worker: the process that runs a mode, with its queue, warehouse and settings.
 
     Attributes:
         store: The queue.
-        open_warehouse: Opens the tables, which may start Spark; it's called when a job is due, maybe twice.
-        settings: The fleet's.
-        name: The worker's, unique among processes.
-        clock: What time it is.
-        batch_size: At most how many jobs in this run.
-        share: Of N workers, the I-th prefers a share of its own.
-        dry_run: Say what would be done, and do nothing.
+        open_warehouse: Opens the warehouse, which may start Spark; called if a job is due, perhaps twice.
+        settings: The fleet's settings.
+        name: The worker's name, unique among processes.
+        clock: Returns the time.
+        batch_size: The maximum number of jobs in this run.
+        share: The number of this worker, from zero, and the number of workers; each prefers different jobs.
+        dry_run: Report the planned steps, and change nothing.
     """
 
     store: Store
@@ -54,7 +54,7 @@ class Worker:
     dry_run: bool = False
 
     def with_new_listings(self) -> Worker:
-        """Return the worker with a warehouse that reads the catalog's listings once, in this run."""
+        """Return the worker with a warehouse that caches the catalog's listings for one run."""
 
         def opened() -> Warehouse:
             return replace(self.open_warehouse(), directories=TableDirectories(), views=Views())
@@ -65,62 +65,62 @@ class Worker:
 def run_worker(
     worker: Worker,
     mode: str,
-    takes: Takes,
+    claimable: ListClaimable,
     do: Callable[[JobRun], JobReport],
     dry_run_report: Callable[[Job, Warehouse], JobReport],
 ) -> ModeReport:
-    """Do each job that a run takes, as these are now, once; `do` gives the claims back.
+    """Run `do` once for each job that may be claimed; `do` releases the claim.
 
-    The queue is asked first: the warehouse is opened if at least one job is due.
+    The warehouse is opened only if the queue has a due job.
 
     Raises:
-        Refused: Among them are tables of a format that this compute can't write.
+        Refused: A job's table has a format that this compute can't write.
     """
-    due = count_due(worker.store, takes)
+    due = count_due(worker.store, claimable)
     if not due:
-        return nothing_done(mode, worker.name)
-    warehouse = _opened(worker, takes)
+        return report_empty_run(mode, worker.name)
+    warehouse = _open_warehouse(worker, claimable)
     reports: list[JobReport] = []
     if due > worker.batch_size:
-        takes = _longest_waiting(worker, takes)
+        claimable = _longest_waiting(worker, claimable)
     due = min(due, worker.batch_size)
     with task(_log, mode, worker=worker.name) as running:
         running.update("tables", 0, due)
         if worker.dry_run:
-            for job in worker.store.jobs(all_due(takes), limit=worker.batch_size):
+            for job in worker.store.jobs(select_due(claimable), limit=worker.batch_size):
                 reports.append(dry_run_report(job, warehouse))
-                _count(running, reports)
+                _log_job(running, reports)
         else:
-            at_once = min(worker.settings.tables_at_once, due)
-            _work(worker, takes, _timed(do), reports, running, warehouse, at_once)
+            table_count = min(worker.settings.tables_at_once, due)
+            _run_jobs(worker, claimable, _timed(do), reports, running, warehouse, table_count)
     return ModeReport(tuple(reports))
 
 
-def _opened(worker: Worker, takes: Takes) -> Warehouse:
-    """Open the warehouse, and make sure that this compute can write what is due."""
+def _open_warehouse(worker: Worker, claimable: ListClaimable) -> Warehouse:
+    """Open the warehouse, and check that this compute can write the due tables' formats."""
     warehouse = worker.open_warehouse()
     if warehouse.serverless:
-        formats = worker.store.counts(all_due(takes), ("target_format",))
+        formats = worker.store.counts(select_due(claimable), ("target_format",))
         warehouse.check_formats(str(group["target_format"]) for group in formats)
     return warehouse
 
 
-def _work(
+def _run_jobs(
     worker: Worker,
-    takes: Takes,
+    claimable: ListClaimable,
     do: Callable[[JobRun], JobReport],
     reports: list[JobReport],
     running: Task,
     warehouse: Warehouse,
-    at_once: int,
+    table_count: int,
 ) -> None:
-    """Claim jobs and do them, until there are no more, and report each as it ends."""
-    warehouses = warehouses_for_threads(warehouse, at_once)
+    """Claim and run jobs until none is left, and report each when it ends."""
+    warehouses = warehouses_for_threads(warehouse, table_count)
 
     def done(report: JobReport) -> None:
-        claims.ended(report.job.task_id)
+        claims.stop_renewing(report.job.task_id)
         reports.append(report)
-        _count(running, reports)
+        _log_job(running, reports)
 
     claims = Claims(
         worker.store,
@@ -129,56 +129,57 @@ def _work(
         worker.settings.lease,
         worker.share,
         worker.batch_size,
-        takes,
+        claimable,
         threads=max(1, len(warehouses)),
     )
     with heartbeat(claims.renew, worker.settings.lease):
         if warehouses:
-            _do_at_once(worker, warehouses, claims, do, done)
+            _run_in_threads(worker, warehouses, claims, do, done)
             return
-        while claimed := claims.more():
+        while claimed := claims.claim_more():
             for job in claimed:
                 done(do(_run(worker, job, warehouse)))
 
 
-def _longest_waiting(worker: Worker, takes: Takes) -> Takes:
-    """Let a run that takes fewer jobs than there are take those that were seen to longest ago.
+def _longest_waiting(worker: Worker, claimable: ListClaimable) -> ListClaimable:
+    """Restrict a run with more due jobs than its limit to the jobs that were processed longest ago.
 
-    By their numbers alone, each run would take the first ones again: jobs on probation are due in every run.
+    In the order of their numbers, each run would process the first jobs again, because jobs on probation are
+    due in every run.
     """
-    together = worker.batch_size * worker.share[1]
+    limit = worker.batch_size * worker.share[1]
     chosen: dict[tuple[str, bool], Selection] = {}
 
-    def taken() -> Iterator[Portion]:
-        for portion in takes():
-            if portion.key not in chosen:
-                chosen[portion.key] = longest_ago(worker.store, portion.selection, together)
-            yield replace(portion, selection=portion.selection & chosen[portion.key])
+    def list_longest_waiting() -> Iterator[ClaimableJobs]:
+        for group in claimable():
+            if group.key not in chosen:
+                chosen[group.key] = longest_ago(worker.store, group.selection, limit)
+            yield replace(group, selection=group.selection & chosen[group.key])
 
-    return taken
+    return list_longest_waiting
 
 
-def _do_at_once(
+def _run_in_threads(
     worker: Worker,
     warehouses: Sequence[Warehouse],
     claims: Claims,
     do: Callable[[JobRun], JobReport],
     done: Callable[[JobReport], None],
 ) -> None:
-    """Do jobs in a thread for each warehouse. Those under way are ended first, if one ends the whole run."""
+    """Run jobs in one thread for each warehouse; an error that ends the run waits for the running jobs."""
 
-    def one(job: Job, warehouse: Warehouse) -> JobReport:
+    def run_one(job: Job, warehouse: Warehouse) -> JobReport:
         return do(_run(worker, job, warehouse))
 
     with TableThreads(warehouses) as threads:
-        under_way: set[Future[JobReport]] = set()
+        running: set[Future[JobReport]] = set()
         while True:
-            # So that a thread that has ended one needn't wait for a claim.
-            if len(under_way) <= len(warehouses):
-                under_way |= {threads.submit(partial(one, job)) for job in claims.more()}
-            if not under_way:
+            # Claim ahead, so that a free thread needn't wait for a claim.
+            if len(running) <= len(warehouses):
+                running |= {threads.submit(partial(run_one, job)) for job in claims.claim_more()}
+            if not running:
                 return
-            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
                 done(future.result())
 
@@ -188,7 +189,7 @@ def _run(worker: Worker, job: Job, warehouse: Warehouse) -> JobRun:
 
 
 def _timed(do: Callable[[JobRun], JobReport]) -> Callable[[JobRun], JobReport]:
-    """Let a job's report record how long the run worked on it."""
+    """Return `do` with the duration of the job recorded in its report."""
 
     def timed(run: JobRun) -> JobReport:
         began = time.monotonic()
@@ -198,13 +199,13 @@ def _timed(do: Callable[[JobRun], JobReport]) -> Callable[[JobRun], JobReport]:
     return timed
 
 
-def _count(running: Task, reports: list[JobReport]) -> None:
-    """Log what became of a job, and count it.
+def _log_job(running: Task, reports: list[JobReport]) -> None:
+    """Log a job's outcome, and count it.
 
-    It's the only line of a job at INFO: its steps are at DEBUG.
+    It's the job's only line at INFO; its steps are logged at DEBUG.
     """
     report, due = reports[-1], running.counts["tables"].total
-    # Others may have added jobs meanwhile.
+    # Other processes may have added jobs during the run.
     running.update("tables", len(reports), max(due or 0, len(reports)))
     level = logging.INFO if report.outcome in ("done", "planned", "waiting") else logging.WARNING
     _log.log(

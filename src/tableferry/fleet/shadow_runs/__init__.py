@@ -1,1 +1,1 @@
-"""A shadow run: it copies what changed in the new table to the Hive copy."""
+"""Shadow runs, which copy the new table's changes to the Hive copy."""

@@ -1,10 +1,10 @@
-"""Brings the Hive copy in step with the table that took its place.
+"""Copy the new table's changes to the Hive copy.
 
     facts ──> changes since the watermark ──> plan (pure) ──> perform ──> watermark
 
-Before its first change, a run notes in the Hive table's properties which version it copies, and after the
-last one it sets the watermark. A run that finds such a note rewrites the touched partitions instead of
-inserting into them, so that no row of an interrupted run is lost or there twice.
+Before its first change, a run records in the Hive table's properties the version that it copies. After the
+last change, it sets the watermark. After an interrupted run, the next run rewrites the touched partitions
+instead of inserting into them, so that no row is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tableferry.fleet.hive_copy.changes import (
     PartitionUpdate,
     Plan,
     ShadowResult,
-    decide,
-    demand_partition_values,
+    check_partition_values,
     plan_columns,
+    plan_updates,
 )
-from tableferry.fleet.hive_copy.column_limits import unfit
+from tableferry.fleet.hive_copy.column_limits import unfit_condition
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.hive_tables.partition_conditions import chunks, texts, where
@@ -46,9 +46,9 @@ from tableferry.fleet.hive_tables.progress_properties import (
 )
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.late_files.classification import basename, directory_name
-from tableferry.fleet.late_files.settlement import Settled, read_marks, settle
+from tableferry.fleet.late_files.settlement import Settlement, read_marks, settle_late_files
 from tableferry.fleet.settings import RemovedPartitions
-from tableferry.fleet.shadow_runs.unused_directories import unused
+from tableferry.fleet.shadow_runs.unused_directories import find_unused_directories
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.formats.hive.locations import below, split
@@ -75,39 +75,39 @@ def shadow(
     compare_all: bool = False,
     dry_run: bool = False,
 ) -> ShadowResult:
-    """Copy what changed in a table since the watermark into its Hive copy.
+    """Copy a table's changes since the watermark to its Hive copy.
 
     Args:
         warehouse: The warehouse.
         target: The table.
         hive: The Hive copy, an external table.
         format: The target's format.
-        watermark: The version that the copy is in step with, where its own properties don't say: the snapshot
-            id or version that the target was made with. None compares all rows.
-        accept: What somebody has accepted: `DecisionRequired.found` of the refusal.
-        compare_all: Whether to compare all rows, whatever the target's history says.
-        dry_run: Whether to change nothing; rows that would be written aren't counted.
+        watermark: The version whose rows the copy contains, if its properties lack one: the snapshot id or
+            version with which the target was created. None compares all rows.
+        accept: The decision that a person accepted: `DecisionRequired.found` of the refusal.
+        compare_all: Whether to compare all rows instead of reading the target's history.
+        dry_run: Whether to change nothing; rows aren't counted then.
 
     Raises:
-        WrittenLate: Somebody left files in the copy's directories.
+        LateFilesError: Another process left files in the copy's directories.
         HiveCopyChanged: Partitions of the copy were dropped, moved or added, or lost their files.
-        PartitionsRemoved: A version removed partitions that it didn't write, and that is to pause the job.
-        Refused: The target changed in a way that a Hive table can't follow.
+        PartitionsRemoved: A version removed partitions, and the settings pause the job then.
+        Refused: A Hive table doesn't support a change of the target.
         TableError: A table can't be read.
     """
     copy = HiveCopy.read(warehouse, hive)
     source = read_target(warehouse, target, format)
     marks = read_marks(copy, source, format, watermark)
-    settled = settle(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
+    settled = settle_late_files(copy, source, target, format, marks, accept=accept, dry_run=dry_run)
     if settled.taken and not dry_run:
         source = read_target(warehouse, target, format)
-        # Files that were committed since the first look won't be newer than the next watermark.
+        # The next run reads only commits after its watermark, so newer files of the log are recorded now.
         settled.record_new_files(source, marks)
-    # Partitions may have read what was removed with the record.
+    # Files of partitions may have been removed together with the record.
     compare_all = compare_all or settled.lost is not None
     result = _Run.of(copy, source, marks, settled, accept, compare_all=compare_all).run(dry_run=dry_run)
     if settled.lost and not dry_run:
-        settled.lost.forget(hive)
+        settled.lost.remove_from_properties(hive)
     return result
 
 
@@ -116,7 +116,7 @@ class HiveCopyChanged(DecisionRequired):
 
 
 class PartitionsRemoved(DecisionRequired):
-    """A version removed partitions that it didn't write, and a person must decide."""
+    """An overwrite of the whole table removed partitions, and a person must decide."""
 
 
 @dataclass(frozen=True)
@@ -124,18 +124,18 @@ class _Run:
     """One run.
 
     Attributes:
-        copy: The Hive copy, with the columns that it will have.
+        copy: The Hive copy, with its columns after the run.
         columns: The changes of its columns.
-        name: This run's name, which is in those of the files that it writes.
-        compare_all: Whether to compare all rows, though the watermark is known.
-        locations: Those of the copy's partitions before the run, where the catalog gives all together.
+        name: The run's name, which is part of the names of the files that it writes.
+        compare_all: Whether to compare all rows, even with a watermark.
+        locations: The locations of the copy's partitions before the run; None if each needs a query.
     """
 
     copy: HiveCopy
     columns: Columns
     target: Target
     marks: ShadowProgress
-    settled: Settled
+    settled: Settlement
     accept: str
     name: str
     compare_all: bool
@@ -147,92 +147,94 @@ class _Run:
         copy: HiveCopy,
         target: Target,
         marks: ShadowProgress,
-        settled: Settled,
+        settled: Settlement,
         accept: str,
         *,
         compare_all: bool,
     ) -> _Run:
         keys = copy.partition_columns
         columns = plan_columns(copy.columns, target.columns(), keys, target.type_substitutes, str(copy.name))
-        copy.demand_columns(columns)
+        copy.check_columns(columns)
         every = {**columns.every, **{key: copy.columns[key] for key in keys}}
         copy, name = replace(copy, columns=every), uuid.uuid4().hex[:8]
         locations = copy.known_locations()
         return cls(copy, columns, target, marks, settled, accept, name, compare_all, locations)
 
     def run(self, *, dry_run: bool) -> ShadowResult:
-        changes, plan = self._planned()
-        return self._wide_enough(changes, plan)._follow(changes, plan, dry_run=dry_run)
+        changes, plan = self._make_plan()
+        return self._with_widened_columns(changes, plan)._apply(changes, plan, dry_run=dry_run)
 
-    def _follow(self, changes: Changes, plan: Plan, *, dry_run: bool) -> ShadowResult:
+    def _apply(self, changes: Changes, plan: Plan, *, dry_run: bool) -> ShadowResult:
         copy, target = self.copy, self.target
-        live = self._live(plan.rewrite)
-        removed = self._removed(plan, live)
+        live = self._count_target_rows(plan.rewrite)
+        removed = self._find_removed_partitions(plan, live)
         pauses = copy.warehouse.removed_partitions is RemovedPartitions.PAUSE
-        # An earlier version's note continues with a remedy.
+        # Earlier versions recorded a longer text that starts with this one.
         if removed and pauses and not self.accept.startswith(removed.found):
             raise removed
-        demand_partition_values((*plan.append, *plan.share, *live), copy.keys, str(copy.name))
+        check_partition_values((*plan.append, *plan.share, *live), copy.keys, str(copy.name))
         left: tuple[str, ...] = ()
         appended: Mapping[Partition, int] = {}
-        if not dry_run and (plan or self.columns or not self._is_noted()):
+        if not dry_run and (plan or self.columns or not self._is_recorded()):
             if plan or self.columns:
                 self._note(self.marks.watermark or "", target.version)
-            appended, replaced = self._perform(plan, changes, live)
+            appended, replaced = self._change_copy(plan, changes, live)
             if plan.append or plan.rewrite:
                 ended = replace(self, marks=replace(self.marks, runs=(*self.marks.runs, self.name)))
             else:
                 ended = self
             pending = SWEEP if replaced or self.marks.pending else ""
             ended._note(target.version, pending, partitions=ended._fingerprint(plan))
-            left = ended._clean(replaced)
+            left = ended._remove_unused_directories(replaced)
         if not dry_run:
             self.settled.finish()
-        done, added = self._done(plan, live, appended), tuple(self.columns.added)
-        looked = self.settled.record is not None
-        said = removed.one_line if removed else ""
-        return ShadowResult(target.version, done, added, said, changes.compare_all, left, looked)
+        updates, added = self._list_updates(plan, live, appended), tuple(self.columns.added)
+        late_files_checked = self.settled.record is not None
+        removed_sentence = removed.one_line if removed else ""
+        return ShadowResult(
+            target.version, updates, added, removed_sentence, changes.compare_all, left, late_files_checked
+        )
 
-    def _wide_enough(self, changes: Changes, plan: Plan) -> _Run:
-        """Return the same run, which widens those columns whose types can't hold a value that it copies."""
+    def _with_widened_columns(self, changes: Changes, plan: Plan) -> _Run:
+        """Return the run with wider types for columns that are too narrow for the rows that it copies."""
         copy, columns = self.copy, self.columns
         now = {field.name.lower(): field for field in self.target.rows().schema}
         narrow = {
             field.name: condition
             for field in copy.schema
             if field.name in columns.every and field.name not in columns.replaced
-            if declared(field) != declared(now[field.name.lower()]) and (condition := unfit(field))
+            if declared(field) != declared(now[field.name.lower()]) and (condition := unfit_condition(field))
         }
         if not narrow:
             return self
         conditions = [expr(f"coalesce(bool_or({condition}), false)") for condition in narrow.values()]
-        found = [frame.agg(*conditions).collect()[0] for frame in self._copied(changes, plan)]
+        found = [frame.agg(*conditions).collect()[0] for frame in self._rows_to_copy(changes, plan)]
         if outgrown := [name for name, *rows in zip(narrow, *found, strict=True) if any(rows)]:
             columns = columns.widening(outgrown, self.target.columns())
-            copy.demand_columns(columns)
+            copy.check_columns(columns)
             every = {**copy.columns, **columns.widened}
             return replace(self, copy=replace(copy, columns=every), columns=columns)
         return self
 
-    def _copied(self, changes: Changes, plan: Plan) -> Iterator[DataFrame]:
-        """Yield the rows that a plan brings into the copy."""
+    def _rows_to_copy(self, changes: Changes, plan: Plan) -> Iterator[DataFrame]:
+        """Yield the rows that a plan copies."""
         for chunk in chunks((*plan.rewrite, *plan.share, *plan.in_place)):
-            yield self._only(self.target.rows(), chunk)
+            yield self._rows_of(self.target.rows(), chunk)
         for chunk in chunks(plan.append):
-            yield self._appended(changes, chunk)
+            yield self._rows_to_append(changes, chunk)
 
-    def _appended(self, changes: Changes, partitions: Sequence[Partition]) -> DataFrame:
-        """Return the rows that some partitions got while they lost none."""
+    def _rows_to_append(self, changes: Changes, partitions: Sequence[Partition]) -> DataFrame:
+        """Return the rows that were added to partitions that lost none."""
         watermark, columns = self.marks.watermark or "", self.copy.partition_columns
-        return self._only(self.target.added_rows(changes, watermark, partitions, columns), partitions)
+        return self._rows_of(self.target.added_rows(changes, watermark, partitions, columns), partitions)
 
-    def _removed(self, plan: Plan, live: Mapping[Partition, int]) -> PartitionsRemoved | None:
-        """Return which partitions have no row any more since a version that replaced all rows at once.
+    def _find_removed_partitions(self, plan: Plan, live: Mapping[Partition, int]) -> PartitionsRemoved | None:
+        """Return the partitions that lost all rows by an overwrite of the whole table; None if none did.
 
-        Somebody may have meant it; but in Hive the same statement leaves partitions alone for which it has no
-        row, and in Spark only if it's told to.
+        The overwrite may be a mistake: in Hive, INSERT OVERWRITE keeps partitions for which it has no rows;
+        in Spark, it keeps them only with dynamic partition overwrite.
         """
-        dropped = self._dropped(plan, live)
+        dropped = self._partitions_without_rows(plan, live)
         version = self.target.replaced_all_since(self.marks.watermark) if dropped else ""
         if not version:
             return None
@@ -245,31 +247,31 @@ class _Run:
             partitions=partitions,
         )
 
-    def _dropped(self, plan: Plan, live: Mapping[Partition, int]) -> list[Partition]:
-        """Return the copy's partitions of which the target has no row any more."""
+    def _partitions_without_rows(self, plan: Plan, live: Mapping[Partition, int]) -> list[Partition]:
+        """Return the copy's partitions that have no rows in the target."""
         gone = self.copy.partitions.difference(live, (WHOLE,))
         return [partition for partition in plan.rewrite if partition in gone]
 
-    def _planned(self) -> tuple[Changes, Plan]:
+    def _make_plan(self) -> tuple[Changes, Plan]:
         copy = self.copy
         if replaced := self.columns.replaced:
             why = f"{', '.join(replaced)} of the Hive copy were renamed, dropped or retyped"
-            return Changes(compare_all=why), Plan(rewrite=self._every())
+            return Changes(compare_all=why), Plan(rewrite=self._all_partitions())
         marks = replace(self.marks, watermark=None) if self.compare_all else self.marks
         changes = self.target.changes(marks, copy.columns, copy.partition_columns)
         if changes.compare_all:
-            return changes, Plan(rewrite=self._differing(self.target.rows()))
-        touched = self.settled.partitions | self._altered(changes)
+            return changes, Plan(rewrite=self._differing_partitions(self.target.rows()))
+        touched = self.settled.partitions | self._partitions_changed_by_hand(changes)
         return changes, self._plan(changes.touching(touched))
 
-    def _altered(self, changes: Changes) -> frozenset[Partition]:
-        """Return the partitions that the copy's catalog entry shows otherwise than the last run left them.
+    def _partitions_changed_by_hand(self, changes: Changes) -> frozenset[Partition]:
+        """Return the partitions whose catalog entries changed since the last run.
 
-        Those that this run rewrites anyway are left out. After a run that died it can't be told which changes
-        were its own.
+        Partitions that this run rewrites anyway are omitted. After an interrupted run the result is empty,
+        because that run's own changes can't be distinguished.
 
         Raises:
-            HiveCopyChanged: There are some, and nobody has confirmed that they are written again.
+            HiveCopyChanged: Partitions changed, and no person has confirmed that they are rewritten.
         """
         copy, marks = self.copy, self.marks
         noted, now = copy.properties.get(PARTITIONS), copy.fingerprint(self.locations)
@@ -277,17 +279,17 @@ class _Run:
             return frozenset()
         rewritten = {*changes.touched, *self.settled.partitions}
         if self.target.shared is not None:
-            # The copy reads the new files of these already.
+            # The copy already reads the new files of these partitions.
             rewritten |= {*changes.added, *changes.moved}
-        empty = sorted(self._without_files(marks.watermark), key=nulls_first)
+        empty = sorted(self._partitions_without_files(marks.watermark), key=nulls_first)
         altered = set(empty)
         if not has_same_partitions(noted, now):
-            altered.update(self._differing(self.target.rows_at(marks.watermark)))
+            altered.update(self._differing_partitions(self.target.rows_at(marks.watermark)))
         altered -= rewritten
         if not altered:
             return frozenset()
         spelled = sorted(copy.spelled(partition) or "its files" for partition in altered)
-        # The new table may be changed before this is accepted, which leaves the copy's entry as it is.
+        # The new table's version isn't included: it may change before a person accepts this.
         found = sha256(f"{now} {empty}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
         if self.accept != found:
             name = self.target.name.table
@@ -296,7 +298,7 @@ class _Run:
             )
         return frozenset(altered)
 
-    def _without_files(self, watermark: str) -> Iterator[Partition]:
+    def _partitions_without_files(self, watermark: str) -> Iterator[Partition]:
         """Yield the partitions in the folder of shadow runs that lost all their files."""
         copy, folder = self.copy, self.marks.folder
         inside = {
@@ -314,17 +316,17 @@ class _Run:
             if directory not in directories
         ]
         for chunk in chunks(empty):
-            # Without partition columns an empty table is one group of no rows.
-            yield from +self._counted(self._only(self.target.rows_at(watermark), chunk))
+            # Without partition columns, an empty table is one group with a count of 0.
+            yield from +self._count_rows(self._rows_of(self.target.rows_at(watermark), chunk))
 
-    def _is_noted(self) -> bool:
-        """Say whether the copy's properties have this version and nothing pending already."""
+    def _is_recorded(self) -> bool:
+        """Return whether the copy's properties already contain this version, with no pending run."""
         marks, target, copy = self.marks, self.target, self.copy
         noted = copy.properties.get(TARGET), marks.watermark, marks.pending, copy.properties.get(PARTITIONS)
         return noted == (target.id, target.version, "", copy.fingerprint(self.locations))
 
     def _fingerprint(self, plan: Plan) -> str:
-        """Return the fingerprint of the partitions that a plan left."""
+        """Return the fingerprint of the copy's partitions after a plan was performed."""
         if not plan.share and not plan.rewrite:
             return self.copy.fingerprint(self.locations)
         now = HiveCopy.read(self.copy.warehouse, self.copy.name)
@@ -338,37 +340,37 @@ class _Run:
     def _plan(self, changes: Changes) -> Plan:
         copy, shared = self.copy, self.target.shared
         if shared is None:
-            # Where they are makes no difference then.
+            # The plan doesn't depend on the locations then.
             locations = dict.fromkeys(copy.partitions.intersection(changes.added), copy.location)
         else:
             locations = copy.locations([*changes.added, *changes.moved])
-        # The files that the target writes aren't buckets.
+        # The target's files aren't bucketed.
         exact = frozenset() if copy.bucketed else self.target.exact(changes, copy.partition_columns)
         own = None if copy.names_files else self.marks.folder
-        plan = decide(
+        plan = plan_updates(
             changes, locations, shared, exact, own, interrupted=bool(self.marks.interrupted_version)
         )
-        # Spark would insert into another partition, of the same value as it spells that.
+        # Spark would insert into a new partition with its own spelling of the value.
         odd = copy.odd.keys() & set(plan.append)
         append = tuple(partition for partition in plan.append if partition not in odd)
         return replace(plan, append=append, rewrite=(*plan.rewrite, *sorted(odd, key=nulls_first)))
 
-    def _differing(self, rows: DataFrame) -> tuple[Partition, ...]:
-        """Return the partitions whose rows aren't the target's, given these."""
+    def _differing_partitions(self, rows: DataFrame) -> tuple[Partition, ...]:
+        """Return the partitions whose rows differ from the given rows of the target."""
         copy = self.copy
         try:
             hive_rows = self._comparable(copy.spark.table(copy.name.sql))
             verdict = verify(self._comparable(rows), hive_rows, partition_columns=copy.partition_columns)
-        except SPARK_ERRORS:  # Its files don't fit its columns, or are gone: all partitions are rewritten.
-            return self._every()
+        except SPARK_ERRORS:  # Its files are missing or don't fit its columns: all partitions are rewritten.
+            return self._all_partitions()
         if verdict.rows_match:
             return ()
-        # A verdict lists some of them, or, without partition columns, none.
+        # A verdict may list only some partitions, and lists none without partition columns.
         if 0 < verdict.differing_partitions == len(verdict.partition_differences):
             return tuple(difference.values for difference in verdict.partition_differences)
-        return self._every()
+        return self._all_partitions()
 
-    def _every(self) -> tuple[Partition, ...]:
+    def _all_partitions(self) -> tuple[Partition, ...]:
         """Return all partitions of the copy and of the target."""
         copy = self.copy
         if not copy.partition_columns:
@@ -377,7 +379,7 @@ class _Run:
         return tuple({tuple(row) for row in rows} | copy.partitions)
 
     def _comparable(self, frame: DataFrame) -> DataFrame:
-        """Bring rows into the copy's columns, with partition values as texts, as Hive has them."""
+        """Cast rows to the copy's columns, with partition values as strings."""
         keys = self.copy.partition_columns
         return self.copy.rows(frame).selectExpr(
             *(
@@ -386,49 +388,54 @@ class _Run:
             )
         )
 
-    def _live(self, partitions: Sequence[Partition]) -> Counter[Partition]:
+    def _count_target_rows(self, partitions: Sequence[Partition]) -> Counter[Partition]:
         """Count the target's rows in partitions."""
         counts: Counter[Partition] = Counter()
         for chunk in chunks(partitions):
-            counts += self._counted(self._only(self.target.rows(), chunk))
+            counts += self._count_rows(self._rows_of(self.target.rows(), chunk))
         return counts
 
-    def _counted(self, frame: DataFrame) -> Counter[Partition]:
+    def _count_rows(self, frame: DataFrame) -> Counter[Partition]:
         keys = texts(self.copy.partition_columns)
         grouped = frame.selectExpr(*keys, "1 AS one").groupBy(*(f"p{number}" for number in range(len(keys))))
         return Counter({tuple(row[:-1]): row[-1] for row in grouped.count().collect()})
 
-    def _only(self, frame: DataFrame, partitions: Sequence[Partition]) -> DataFrame:
+    def _rows_of(self, frame: DataFrame, partitions: Sequence[Partition]) -> DataFrame:
         kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
         return frame.where(where(partitions, self.copy.partition_columns, kinds))
 
-    def _perform(
+    def _change_copy(
         self, plan: Plan, changes: Changes, live: Mapping[Partition, int]
     ) -> tuple[Mapping[Partition, int], tuple[str, ...]]:
-        """Change the copy; return the rows that were inserted, and the directories that nobody reads now."""
+        """Change the copy; return the numbers of inserted rows and the directories that are now unused."""
         copy = self.copy
-        # Columns are replaced at the end: if this run dies before, the next one finds them as they were, and
-        # rewrites all rows again.
+        # Columns are replaced at the end: if this run is interrupted before that, the next run rewrites all
+        # rows again.
         if self.columns and not self.columns.replaced:
             copy.set_columns(self.columns)
             for column, kind in self.columns.widened.items():
-                _log.warning("%s: %s is %s now, as it couldn't hold all values", copy.name, column, kind)
+                _log.warning(
+                    "%s: the type of %s is now %s, because the old type was too narrow",
+                    copy.name,
+                    column,
+                    kind,
+                )
         old = copy.locations(plan.rewrite)
         own = directory_name(self.target.version, self.name, names_files=copy.names_files)
         folder, files = f"{self.marks.folder}/{own}", basename(self.name)
         present = [partition for partition in plan.rewrite if partition in live or partition == WHOLE]
         for chunk in chunks(present):
-            copy.write(self._only(self.target.rows(), chunk), folder, self.columns, files)
+            copy.write(self._rows_of(self.target.rows(), chunk), folder, self.columns, files)
         for partition in present:
             copy.set_location(partition, f"{folder}/{copy.spelled(partition)}".rstrip("/"))
-        for partition in self._dropped(plan, live):
+        for partition in self._partitions_without_rows(plan, live):
             copy.empty(partition, f"{folder}/{copy.spelled(partition)}", files)
         for partition, directory in plan.share.items():
             copy.set_location(partition, directory)
         appended: Counter[Partition] = Counter()
         for chunk in chunks(plan.append):
-            frame = self._appended(changes, chunk)
-            appended += self._counted(frame)
+            frame = self._rows_to_append(changes, chunk)
+            appended += self._count_rows(frame)
             copy.insert(frame, files)
         if self.columns.replaced:
             copy.note(replaced="true")
@@ -436,16 +443,16 @@ class _Run:
         copy.refresh()
         return appended, tuple(old.values())
 
-    def _clean(self, replaced: Sequence[str]) -> tuple[str, ...]:
-        """Remove directories that nobody reads now, an interrupted run's too; return those that stay."""
+    def _remove_unused_directories(self, replaced: Sequence[str]) -> tuple[str, ...]:
+        """Remove unused directories, also those of interrupted runs; return those that can't be removed."""
         copy, folder = self.copy, self.marks.folder
         unread = [directory for directory in replaced if below(directory, folder)]
         if self.marks.pending:
             now = HiveCopy.read(copy.warehouse, copy.name)
             used = [now.location, *now.locations(now.partitions).values()]
             if (directories := copy.directories(folder)) is not None:
-                unread = list(unused(directories, folder, used))
-        others = self.settled.written_by_others(copy, folder, unread)
+                unread = list(find_unused_directories(directories, folder, used))
+        others = self.settled.directories_written_by_others(copy, folder, unread)
         left = tuple(
             directory
             for directory in unread
@@ -455,7 +462,7 @@ class _Run:
             self._note(self.target.version, "")
         return left
 
-    def _done(
+    def _list_updates(
         self, plan: Plan, live: Mapping[Partition, int], appended: Mapping[Partition, int]
     ) -> tuple[PartitionUpdate, ...]:
         copy = self.copy

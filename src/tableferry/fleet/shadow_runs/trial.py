@@ -1,4 +1,4 @@
-"""Tries on a scratch table what shadowing will do to a Hive copy, before the table is touched."""
+"""Check on a scratch table that shadow runs will be able to write a Hive copy."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tableferry.spark.catalog import explaining
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName
 
-# Each task ends at its first row, so that few may have all the files.
+# Each task reads only its first row, so few tasks with many files are faster.
 _FEW_TASKS = {"spark.sql.files.maxPartitionBytes": str(2**50)}
 
 
 def try_shadow(warehouse: Warehouse, table: TableName) -> None:
-    """Write a row of a Hive table beside it, as `shadow` writes rows, and remove it again.
+    """Write a row of a Hive table to a scratch table, as `shadow` writes rows, and remove it again.
 
-    This finds what would stop a shadow run before the switch: names and types that Spark's or Hive's writer
-    doesn't take, and rights that are missing in the schema or beside the table's directory.
+    Before the switch, this finds problems that would fail a shadow run: names and types that Spark's or
+    Hive's writer doesn't support, and missing permissions in the schema or beside the table's directory.
 
     Raises:
-        TableError: The table can't be read, or no row can be written like that.
+        TableError: The table can't be read, or the row can't be written.
     """
     described = hive.require_hive_table(warehouse, table)
-    # What changes by this isn't the job's.
+    # The scratch table's changes don't belong to the job.
     copy = HiveCopy.of(replace(warehouse, table_cache=None), described)
-    # Below the directory that no other table lies in, and in a new one: somebody's may be called like it.
+    # A new directory in the folder that contains no other table; a unique name avoids existing directories.
     beside = sync_folder(copy.location)
     folder = f"{beside}/try-{uuid.uuid4().hex[:8]}"
     row, files = warehouse.spark.table(table.sql).limit(1), basename("try")

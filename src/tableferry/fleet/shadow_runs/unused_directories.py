@@ -1,4 +1,4 @@
-"""Finds directories that nobody reads any more: pure."""
+"""Find directories that no partition uses; pure functions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from tableferry.formats.hive.locations import below, split
 
 
-def unused(directories: Iterable[str], root: str, used: Sequence[str]) -> tuple[str, ...]:
-    """Return the topmost of some directories below a root that hold no location which is used.
+def find_unused_directories(directories: Iterable[str], root: str, used: Sequence[str]) -> tuple[str, ...]:
+    """Return the topmost directories below a root that contain no used location.
 
-    Locations are compared by their paths alone: one store may have several names.
+    Only the locations' paths are compared, because one store may have several names.
 
     Args:
-        directories: Their paths below the root.
-        root: A location.
-        used: Locations.
+        directories: Paths of directories, relative to the root.
+        root: The root's location.
+        used: Locations that are in use.
     """
     top, locations, topmost = (
         split(root)[2].rstrip("/"),

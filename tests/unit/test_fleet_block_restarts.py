@@ -1,4 +1,4 @@
-"""A worker begins a switch again, as somebody wrote behind the block, and dies: the next one goes on."""
+"""A job restarts at the block after a write during the block; the next worker resumes it if one dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tableferry.fleet.jobs.steps import (
 from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.job_run import JobRun, run_job
-from tableferry.fleet.modes.performer import WrittenSince
+from tableferry.fleet.modes.performer import WrittenDuringBlock
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -62,16 +62,16 @@ class Dead(BaseException):
 
 @dataclass
 class Tables:
-    """The tables of one job, in which rows are words, and a worker that dies where it is told to.
+    """The tables of one job, whose rows are words, and a worker that dies after a number of steps.
 
     Attributes:
-        kinds: What each name is.
+        kinds: The kind of table of each name.
         hive: The Hive table's rows.
-        copy: The new table's.
+        copy: The new table's rows.
         fenced: The Hive table's rows at the block.
-        foreign: Whether the old name is a view of somebody else's.
-        late: A row that comes to the Hive table right before the first last look.
-        dies_after: How many steps are done once the switch is to begin again; None for all.
+        foreign: Whether the old name is a view that another process created.
+        late: A row that is written to the Hive table right before the first check of the fence.
+        dies_after: The number of steps between the restart and the worker's death; None if it survives.
     """
 
     names: Names
@@ -106,7 +106,7 @@ class Tables:
                 self.fenced = set(self.hive)
             case PrepareCopy(source, target) | MakeTarget(source, target, _):
                 assert self.kinds[source] is Kind.HIVE
-                # It's made anew, as it isn't anybody's yet.
+                # The copy has no other writers yet, so it's recreated.
                 self.copy = set(self.hive)
                 self.kinds[target] = Kind.DELTA if job.target_format is TargetFormat.DELTA else Kind.ICEBERG
             case CopyDefinition():
@@ -131,16 +131,16 @@ class Tables:
                     self.hive.add(self.late)
                     self.late, self._left = None, self.dies_after
                 if self.hive != self.fenced:
-                    raise WrittenSince(f"{table} was written to")
+                    raise WrittenDuringBlock(f"{table} was written to")
         return job
 
     def _demand_ours(self, name: TableName) -> None:
         if self.foreign and name in self.kinds:
-            raise Refused(f"{name} is a view of somebody else's")
+            raise Refused(f"{name} is a view of another process")
 
 
 def start(store: Store, form: TargetFormat, old: OldName | None) -> Tables:
-    """Put a job that is ready into the queue."""
+    """Add a job in the state Ready to the queue."""
     schema = "lake" if old else None
     store.add([NewJob(ORDERS, form, target_schema=schema, old_name=old)], NOW)
     [job] = store.claim(everything(), "first", now=NOW, lease=LEASE, limit=1)
@@ -150,7 +150,7 @@ def start(store: Store, form: TargetFormat, old: OldName | None) -> Tables:
 
 
 def work(store: Store, tables: Tables, clock: FixedClock, monkeypatch: pytest.MonkeyPatch) -> JobReport:
-    """Let a worker claim the job, and run it as far as it goes."""
+    """Run the job with a worker until it stops."""
     monkeypatch.setattr(job_run, "perform", tables.perform)
     monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: dict(tables.kinds))
     monkeypatch.setattr(target_versions, "current_version", tables.current)
@@ -164,7 +164,7 @@ def work(store: Store, tables: Tables, clock: FixedClock, monkeypatch: pytest.Mo
     ("old", "taken"),
     [(None, "hive"), (OldName.VIEW, "hive"), (OldName.VIEW, "target"), (OldName.TABLE, "target")],
 )
-def test_writers_are_let_in_when_somebody_took_a_name_behind_the_block(
+def test_writes_are_unblocked_if_table_name_is_taken_during_block(
     store: Store, old: OldName | None, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, blocked = start(store, TargetFormat.ICEBERG, old), list[bool]()
@@ -194,7 +194,7 @@ def at_the_end(tables: Tables, form: TargetFormat) -> dict[TableName, Kind]:
 @pytest.mark.parametrize("old", [None, *OldName])
 @pytest.mark.parametrize("form", TargetFormat)
 @pytest.mark.parametrize("dies_after", [None, 0, 1, 2, 3])
-def test_a_worker_that_dies_while_it_begins_again_costs_no_row(
+def test_no_row_is_lost_if_worker_dies_during_restart(
     store: Store,
     form: TargetFormat,
     old: OldName | None,
@@ -216,20 +216,20 @@ def test_a_worker_that_dies_while_it_begins_again_costs_no_row(
 
 
 @pytest.mark.parametrize(
-    # In place the names are swapped back after two steps: then nobody finds an Iceberg table by the name that
-    # it had, and a Delta table that was written to isn't made anew.
+    # In place, the names are swapped back after two steps. Then the Iceberg table's old name is missing, and
+    # a Delta table with new rows isn't recreated.
     ("old", "dies_after"),
     [(None, 1), (OldName.VIEW, 1), (OldName.VIEW, 2)],
 )
 @pytest.mark.parametrize("form", TargetFormat)
-def test_what_was_written_to_the_new_table_before_its_worker_died_is_kept(
+def test_rows_written_to_new_table_before_worker_died_are_kept(
     store: Store,
     form: TargetFormat,
     old: OldName | None,
     dies_after: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who had opened the new table before its name was taken may commit to it all the same."""
+    """A writer that opened the new table before the rename may still commit to it."""
     tables, clock = start(store, form, old), FixedClock(NOW)
     tables.dies_after = dies_after
     with pytest.raises(Dead):
@@ -243,7 +243,7 @@ def test_what_was_written_to_the_new_table_before_its_worker_died_is_kept(
 
 
 @pytest.mark.parametrize("old", [None, *OldName])
-def test_what_is_committed_right_before_the_names_are_swapped_back_is_kept(
+def test_rows_committed_right_before_names_are_swapped_back_are_kept(
     store: Store, old: OldName | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, clock = start(store, TargetFormat.ICEBERG, old), FixedClock(NOW)
@@ -262,7 +262,7 @@ def test_what_is_committed_right_before_the_names_are_swapped_back_is_kept(
 
 
 @pytest.mark.parametrize("dies_after", [1, 2])
-def test_a_view_of_somebody_elses_is_never_dropped(
+def test_view_of_another_process_is_never_dropped(
     store: Store, dies_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, clock = start(store, TargetFormat.ICEBERG, OldName.VIEW), FixedClock(NOW)
@@ -272,9 +272,9 @@ def test_a_view_of_somebody_elses_is_never_dropped(
     tables.kinds[ORDERS], tables.foreign = Kind.VIEW, True
     clock.turn(minutes=61)
     report = work(store, tables, clock, monkeypatch)
-    assert (report.outcome, report.error) == ("paused", f"{ORDERS} is a view of somebody else's")
+    assert (report.outcome, report.error) == ("paused", f"{ORDERS} is a view of another process")
     assert tables.kinds[ORDERS] is Kind.VIEW
-    # Somebody drops it, and resumes the job.
+    # A person drops it and resumes the job.
     del tables.kinds[ORDERS]
     tables.foreign = False
     [paused] = store.jobs(everything())
@@ -294,7 +294,7 @@ def test_a_view_of_somebody_elses_is_never_dropped(
         ("SELECT * FROM `ice`.`other`.`orders`", False),
     ],
 )
-def test_a_view_is_known_by_its_text_also_when_its_table_has_lost_its_name(
+def test_view_is_identified_by_its_text_after_its_table_was_renamed(
     text: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[tuple[TableName, ...]] = []

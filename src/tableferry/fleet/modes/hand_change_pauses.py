@@ -1,6 +1,6 @@
-"""Stops a job whose new table or Hive copy people dropped or replaced.
+"""Pause a job whose new table or Hive copy people dropped or replaced.
 
-After a person confirmed how the job continues (`resume --accept`), it is resolved here.
+After a person confirms how the job continues (`resume --accept`), this module performs the confirmed action.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
-from tableferry.fleet.modes.performer import Stopped
+from tableferry.fleet.modes.performer import StepPaused
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.warehouse import job_tables
@@ -39,45 +39,45 @@ class RunningJob(Protocol):
     """The job that a run works on.
 
     Attributes:
-        did: What was done, in lines.
+        actions: The performed actions, one line each.
     """
 
     job: Job
     warehouse: Warehouse
-    did: list[str]
+    actions: list[str]
 
     def save(self, job: Job) -> Job:
         """Save the job, and extend the claim."""
 
     def perform(self, step: Step) -> None:
-        """Perform a step if the claim still holds."""
+        """Perform a step if the claim is still valid."""
 
 
 def resolve_hand_changes(run: RunningJob) -> None:
-    """Stop at tables that people dropped or replaced, unless a person confirmed how to continue.
+    """Pause at tables that people dropped or replaced, unless a person confirmed how to continue.
 
     Raises:
-        Stopped: A person must decide.
-        TableError: The schema may not be listed, or a table can't be described or changed.
+        StepPaused: A person must decide.
+        TableError: The schema can't be listed, or a table can't be described or changed.
     """
     if not _has_both(run.job, run.warehouse):
         return
     conditions = _conditions(run)
     while change := _find(run.job, run.warehouse, *conditions):
         if change.acceptance is None or run.job.record.accept != change.acceptance:
-            raise _stopped(change)
+            raise _paused_by(change)
         if not _resolve(run, change.acceptance, *conditions):
-            raise _stopped(change)
+            raise _paused_by(change)
         conditions = _conditions(run)
     _note_conditions(run, *conditions)
 
 
 @contextmanager
-def stopping_at_lost_metadata(run: RunningJob) -> Iterator[None]:
-    """Stop a job that fails inside a ``with`` because the new table's metadata files are gone.
+def pausing_at_lost_metadata(run: RunningJob) -> Iterator[None]:
+    """Pause a job that fails inside a ``with`` because the new table's metadata files are missing.
 
     Raises:
-        Stopped: They are.
+        StepPaused: The metadata files are missing.
     """
     try:
         yield
@@ -91,11 +91,11 @@ def stopping_at_lost_metadata(run: RunningJob) -> Iterator[None]:
         change = _find(run.job, run.warehouse, Condition.FILES_GONE, hive)
         if change is None:
             raise
-        raise _stopped(change) from error
+        raise _paused_by(change) from error
 
 
 def report_hand_change(job: Job, warehouse: Warehouse) -> JobReport | None:
-    """Return what a dry run reports of a job that a run would stop; None if none would.
+    """Return the report of a dry run for a job that a run would pause; None if it wouldn't.
 
     Raises:
         TableError: As `resolve_hand_changes`.
@@ -112,7 +112,7 @@ def _find(job: Job, warehouse: Warehouse, new: Condition, hive: Condition) -> Ha
 
 
 def _has_both(job: Job, warehouse: Warehouse) -> bool:
-    """Return whether a job is in a phase with both tables, and no name was swapped back yet."""
+    """Return whether a job is in a phase with both tables, before a revert swaps the names back."""
     if phase_of(job) is None:
         return False
     if job.state is not State.SYNC_HIVE:
@@ -130,12 +130,12 @@ def _conditions(run: RunningJob) -> tuple[Condition, Condition]:
 
 
 def _resolve(run: RunningJob, acceptance: Acceptance, new: Condition, hive: Condition) -> bool:
-    """Do what a person confirmed; return whether that is possible now."""
+    """Perform the action that a person confirmed; return whether it's possible now."""
     names, form = Names.of(run.job), run.job.target_format
     match acceptance:
         case Acceptance.FINISH_WITHOUT_COPY:
             run.save(run.job.with_record(without_hive_copy=True, accept=""))
-            run.did.append(f"{names.target} is finished without a Hive copy")
+            run.actions.append(f"{names.target} is finished without a Hive copy")
         case Acceptance.RESTORE_COPY if hive is Condition.MISSING:
             run.perform(RestoreHiveCopy(names.target, names.hive, form))
             run.save(run.job.with_record(compare_all=True, without_hive_copy=False, accept=""))
@@ -155,7 +155,7 @@ def _resolve(run: RunningJob, acceptance: Acceptance, new: Condition, hive: Cond
 
 
 def _note_conditions(run: RunningJob, new: Condition, hive: Condition) -> None:
-    """Note which rows a revert can't copy, and take out notes that don't hold any more."""
+    """Record the rows that a revert can't copy, and remove records that no longer apply."""
     job = run.job
     lost = rows_lost(job) if new is Condition.MISSING and job.state is not State.WRITES_UNBLOCKED else ""
     noted = job.with_record(rows_lost=lost)
@@ -164,8 +164,8 @@ def _note_conditions(run: RunningJob, new: Condition, hive: Condition) -> None:
     if noted != job:
         run.save(noted)
         if lost:
-            run.did.append(lost)
+            run.actions.append(lost)
 
 
-def _stopped(change: HandChange) -> Stopped:
-    return Stopped(change.finding, change.acceptance or "")
+def _paused_by(change: HandChange) -> StepPaused:
+    return StepPaused(change.finding, change.acceptance or "")
