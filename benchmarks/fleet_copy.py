@@ -111,7 +111,7 @@ def ours(warehouse: Warehouse) -> None:
 
 
 def add_files(warehouse: Warehouse) -> None:
-    table = hive.demand(warehouse, SOURCE)
+    table = hive.require_hive_table(warehouse, SOURCE)
     target = warehouse.iceberg(TARGET)
     warehouse.spark.sql(iceberg.create_statement(table, target))
     warehouse.spark.sql(

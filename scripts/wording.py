@@ -48,6 +48,8 @@ src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/f
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
 examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
 src/tableferry/fleet/notifications src/tableferry/fleet/modes/communicator.py
+src/tableferry/fleet/warehouse src/tableferry/fleet/hive_tables src/tableferry/fleet/checks
+src/tableferry/fleet/closure
 src/tableferry/fleet/late_files
 src/tableferry/fleet/shadow_runs
 src/tableferry/fleet/hive_copy
@@ -61,11 +63,15 @@ tests/spark/[!ftw]*.py tests/spark/tables.py tests/spark/test_[!f]*.py tests/spa
 tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/unit/test_foreign_writes.py
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
+tests/unit/test_fleet_warehouse*.py tests/unit/test_fleet_hive.py tests/unit/test_fleet_checked_tables.py
+tests/unit/test_fleet_preflight.py tests/unit/test_fleet_close.py tests/unit/test_fleet_table_cache.py
+tests/unit/test_fleet_access_unity.py
+tests/unit/test_fleet_shared_files.py
 tests/unit/test_fleet_[jlm]*.py
 tests/unit/test_fleet_b*.py
 tests/unit/test_fleet_rev*.py
 tests/unit/test_fleet_sh*.py
-tests/unit/test_fleet_seen.py
+
 tests/unit/test_fleet_access*.py tests/unit/test_fleet_revoked_privileges.py tests/unit/test_fleet_adding.py
 tests/unit/test_fleet_settings.py
 tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py

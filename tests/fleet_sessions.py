@@ -24,7 +24,7 @@ from tableferry.fleet.modes.preprocessor import preprocess
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
@@ -261,7 +261,7 @@ def notify() -> None:
 def write(table: str, number: int) -> bool:
     """Append a row to a table by its public name; return whether that succeeded."""
     name = _ours.name(table)
-    kind = existing.kinds(_ours.warehouse, (name,)).get(name)
+    kind = job_tables.kinds(_ours.warehouse, (name,)).get(name)
     theirs = session.beside(_ours.spark)
     if kind is None or theirs is None:
         return False

@@ -26,8 +26,8 @@ from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named, to_notify
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse import existing
-from tableferry.fleet.warehouse.context import Warehouse, show_properties
+from tableferry.fleet.warehouse import job_tables
+from tableferry.fleet.warehouse.context import Warehouse, disable_redaction
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -108,7 +108,7 @@ class Fleet:
     def live(self, table: str) -> TableName:
         """Return what a table is called now: by its new name once it has that, and else by its old one."""
         names = Names.of(self.job(table))
-        moved = names.target in existing.job_tables(self.warehouse, names)
+        moved = names.target in job_tables.list_job_tables(self.warehouse, names)
         return names.target if moved else names.main
 
     def rows(self, table: str | TableName) -> list[tuple[Any, ...]]:
@@ -145,7 +145,7 @@ def fleet(spark: SparkSession, schema: str, folder: Path) -> Fleet:
     """Return an empty fleet on a schema."""
     store = open_store(f"sqlite:///{folder / 'fleet.db'}")
     store.create()
-    show_properties(spark)
+    disable_redaction(spark)
     return Fleet(spark, schema, store, Warehouse(spark, MetastoreAccess(spark)))
 
 

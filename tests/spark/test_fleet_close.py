@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 from tableferry import cli
 from tableferry.fleet.closure import removal
 from tableferry.fleet.closure.leftovers import require_keeps_files
+from tableferry.fleet.closure.referenced_files import list_referenced_files
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropArchived, Step
@@ -31,8 +33,6 @@ from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.every_version import named_anywhere
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.spark import session
 
 FORMATS = list(TargetFormat)
@@ -294,14 +294,14 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         assert (tmp_path / "t_sync").is_dir()
         [leftover] = list_leftovers(ours.warehouse, [ours.job("t")])
         assert leftover.left is not None
-        assert "purge" in statement or expects in leftover.left.hinders
+        assert "purge" in statement or expects in leftover.left.blocker
         ours.store.edit(resumed(ours.job("t")), ours.clock())
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('tableferry.source')")
     [paused] = errors(ours.close())
     assert f"{ours.name('t')} is a table of another process" in paused
     [leftover] = list_leftovers(ours.warehouse, [ours.job("t")])
     assert leftover.left is not None
-    assert "isn't the table that was made" in leftover.left.hinders
+    assert "isn't the table that was made" in leftover.left.blocker
     ours.store.edit(resumed(ours.job("t")), ours.clock())
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('tableferry.source' = '{ours.name('t').key}')")
     assert errors(ours.close()) == []
@@ -384,7 +384,7 @@ def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
     [leftover] = list_leftovers(ours.warehouse, [ours.job("u")])
     left = leftover.left
     assert left is not None
-    assert (left.hive, left.directory, left.folders, left.hinders) == (
+    assert (left.hive, left.directory, left.folders, left.blocker) == (
         ours.name("u_hive_archived"),
         f"file:{tmp_path}/u",
         (f"file:{tmp_path}/u_sync",),
@@ -441,7 +441,7 @@ def test_a_delta_log_names_files_elsewhere_as_long_as_a_version_has_them(
     [theirs] = files_in(tmp_path / "a b")
 
     def elsewhere() -> set[Path]:
-        found = named_anywhere(ours.warehouse, name, TargetFormat.DELTA, location, ())
+        found = list_referenced_files(ours.warehouse, name, TargetFormat.DELTA, location, ())
         assert location in found
         return {Path("/" + path.removeprefix("file:").lstrip("/")) for path in found if path != location}
 

@@ -16,7 +16,7 @@ from tests.spark.tables import tables_in
 from tableferry.fleet.copies.shared_files_comment import warning_text
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import reason, resumed
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse.table_descriptions import describe
 
 ICEBERG, DELTA = TargetFormat
 FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]

@@ -30,7 +30,7 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.modes.results import ModeReport
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.spark.tables import TableName
 
 Row = tuple[int, int, str | None]
@@ -110,12 +110,12 @@ class HandChangeScenario:
 
     def new_table_folder(self) -> Path:
         target = self.names.target
-        entry = existing.entries(self.model.fleet.warehouse, (target,), anew=True)[target]
+        entry = job_tables.entries(self.model.fleet.warehouse, (target,), refresh=True)[target]
         return Path(entry.location.removeprefix("file:"))
 
     def is_new_table_sound(self) -> bool:
         """Return whether the new table has its name and can be read."""
-        tables = existing.job_tables(self.model.fleet.warehouse, self.names)
+        tables = job_tables.list_job_tables(self.model.fleet.warehouse, self.names)
         return tables.get(self.names.target) is target_kind(self.job) and self.backup is None
 
     def rows_of_hive_copy(self) -> set[Row] | None:

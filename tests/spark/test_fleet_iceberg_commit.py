@@ -20,10 +20,10 @@ from tableferry.errors import TableError
 from tableferry.fleet.copies import iceberg
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Change
-from tableferry.fleet.warehouse import asking, hive
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.hive_files import listing
+from tableferry.fleet.warehouse.job_tables import kinds
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.tables import TableName
 
@@ -107,7 +107,7 @@ def make(warehouse: Warehouse, name: str, folder: Path, partitioned: str = "") -
 
 def copies(warehouse: Warehouse, source: TableName) -> tuple[TableName, TableName]:
     """Create two Iceberg tables, and fill one by ``add_files`` and the other by our commit."""
-    table = hive.demand(warehouse, source)
+    table = hive.require_hive_table(warehouse, source)
     partitions = hive.partitions(warehouse, table)
     files = listing(warehouse, table, partitions).read
     theirs, ours = (TableName((*source.parts[:-1], f"{source.table}_{way}")) for way in ("theirs", "ours"))
@@ -254,7 +254,7 @@ def test_no_row_is_skipped_or_deleted_because_of_partition_columns_or_nan(
     ice = warehouse.iceberg(target).sql
     assert not any(
         key.startswith("write.metadata")
-        for key in asking.properties(warehouse.spark, warehouse.iceberg(target))
+        for key in table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
     )
     assert warehouse.spark.sql(f"SELECT * FROM {ice} WHERE day = 'mon'").count() == 3
     warehouse.spark.sql(f"DELETE FROM {ice} WHERE x < 5")
@@ -339,7 +339,7 @@ def test_unsupported_tables_are_left_to_add_files(
     )
     if partitioned:
         warehouse.spark.sql(f"MSCK REPAIR TABLE {source.sql}")
-    table = hive.demand(warehouse, source)
+    table = hive.require_hive_table(warehouse, source)
     partitions = hive.partitions(warehouse, table)
     target = TableName((*source.parts[:-1], f"{source.table}_iceberg"))
     warehouse.spark.sql(iceberg.create_statement(table, warehouse.iceberg(target)))

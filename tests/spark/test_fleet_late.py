@@ -23,6 +23,7 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import read_target
+from tableferry.fleet.hive_tables.progress_properties import SWEEP
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import CheckSuspended, Rename, Step
@@ -32,9 +33,8 @@ from tableferry.fleet.modes.performer import Save, perform
 from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
-from tableferry.fleet.warehouse import renaming
+from tableferry.fleet.warehouse import table_renames
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.progress_properties import SWEEP
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -166,7 +166,7 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
     late_files_taken(ours)
     leave(tmp_path / "t" / "day=mon", 4)
     assert errors(ours.preprocess()) == []
-    rename = renaming.rename
+    rename = table_renames.rename
 
     def rename_late(warehouse: Warehouse, name: TableName, *how: Any, **more: Any) -> None:
         leave(tmp_path / "t" / "day=tue", 5)
@@ -174,7 +174,7 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
 
     # After the last look before the rename: the first file's rows are taken over once all the same.
     with monkeypatch.context() as patch:
-        patch.setattr(renaming, "rename", rename_late)
+        patch.setattr(table_renames, "rename", rename_late)
         assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
     assert ids(ours) == [1, 2, 3, 4, 5]

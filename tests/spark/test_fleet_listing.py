@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from tests import conditions, object_stores, soak
 from tests.spark.warehouses import NoAccess
 
-from tableferry.fleet.warehouse import hive_files, table_storage
+from tableferry.fleet.hive_tables import table_storage
+from tableferry.fleet.warehouse import hive_files
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.formats.hive import catalog_partitions, session_catalog

@@ -23,7 +23,7 @@ from tableferry.fleet.copies.iceberg import create_statement
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Change
 from tableferry.fleet.jobs.job import State, TargetFormat
-from tableferry.fleet.warehouse import hive, versions
+from tableferry.fleet.warehouse import hive, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -127,8 +127,8 @@ def test_late_file_in_an_object_store_pauses_its_table(
 @soak.slow
 def test_iceberg_copy_needs_one_request_for_each_file(ours: Fleet, lake: Bucket, weather: Weather) -> None:
     warehouse, source = ours.warehouse, ours.name("t")
-    table = hive.demand(warehouse, source)
-    listed = hive.listed(warehouse, table)
+    table = hive.require_hive_table(warehouse, source)
+    listed = hive.list_table_files(warehouse, table)
     target = TableName((*source.parts[:-1], "t_iceberg"))
     ours.spark.sql(create_statement(table, warehouse.iceberg(target)))
     asked = len(weather.requests)
@@ -196,7 +196,7 @@ def test_foreign_change_of_a_delta_copy_is_found(ours: Fleet, lake: Bucket) -> N
 @soak.slow
 def test_log_of_another_process_stays(ours: Fleet, lake: Bucket) -> None:
     source = ours.name("t")
-    listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, source))
+    listed = hive.list_table_files(ours.warehouse, hive.require_hive_table(ours.warehouse, source))
     drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
     a_copy(ours)
@@ -207,7 +207,7 @@ def test_log_of_another_process_stays(ours: Fleet, lake: Bucket) -> None:
 
 
 def test_worker_without_its_claim_writes_no_log(ours: Fleet, lake: Bucket) -> None:
-    listed = hive.listed(ours.warehouse, hive.demand(ours.warehouse, ours.name("t")))
+    listed = hive.list_table_files(ours.warehouse, hive.require_hive_table(ours.warehouse, ours.name("t")))
     drafted = delta.draft_commit(ours.warehouse, listed)
     assert drafted is not None
 
@@ -302,7 +302,7 @@ def test_writer_that_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) ->
 
     def guard() -> None:
         # Right before the version is taken.
-        if versions.current(ours.warehouse, copy, DELTA) == "0":
+        if target_versions.current_version(ours.warehouse, copy, DELTA) == "0":
             ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
 
     with conditions.raises("COPY_WRITTEN_AFTER_SYNC", version=1):
@@ -321,7 +321,7 @@ def test_hadoop_error_is_reported_in_a_sentence(spark: SparkSession, weather: We
 def a_copy(ours: Fleet) -> TableName:
     """Make a Delta copy of the table, as a migration does before the switch."""
     source, copy = ours.name("t"), ours.name("copy")
-    table = hive.demand(ours.warehouse, source)
+    table = hive.require_hive_table(ours.warehouse, source)
     ours.spark.sql(f"CONVERT TO DELTA parquet.`{table.location}` PARTITIONED BY (day STRING)")
     ours.spark.sql(f"CREATE TABLE {copy.sql} USING delta LOCATION '{table.location}'")
     return copy

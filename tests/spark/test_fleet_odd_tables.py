@@ -339,7 +339,7 @@ def test_preflight_lists_tables_whose_hive_copy_keeps_milliseconds(ours: Fleet, 
     ]
     checked = precheck(ours.store, ours.warehouse, jobs)
     assert [seen.findings for seen in checked] == [()] * len(keeps_milliseconds)
-    found = [any("keeps milliseconds of timestamps" in text for text in seen.remarks) for seen in checked]
+    found = [any("store timestamps in milliseconds" in text for text in seen.remarks) for seen in checked]
     assert dict(zip(keeps_milliseconds, found, strict=True)) == keeps_milliseconds
 
 

@@ -39,7 +39,7 @@ from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.shadow_runs import trial
-from tableferry.fleet.warehouse import asking, existing, hive
+from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, list_files, listing
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy, members
@@ -165,7 +165,7 @@ class Copying:
 
     def make(self) -> int:
         """Make the copy, as it's made when writes are blocked."""
-        hive.listed(self.warehouse, hive.demand(self.warehouse, self.source))
+        hive.list_table_files(self.warehouse, hive.require_hive_table(self.warehouse, self.source))
         make = iceberg.create_copy if self.form is ICEBERG else delta.create_copy
         return make(self.warehouse, self.source, self.target)
 
@@ -240,8 +240,8 @@ def test_many_files_are_recorded_before_writes_are_blocked(
 ) -> None:
     monkeypatch.setattr(file_record, "_MANY", len(DAYS))
     copying = Copying.of(ours, writers.table, DELTA)
-    warehouse, table = copying.warehouse, hive.demand(copying.warehouse, writers.table)
-    hive.listed(warehouse, table)
+    warehouse, table = copying.warehouse, hive.require_hive_table(copying.warehouse, writers.table)
+    hive.list_table_files(warehouse, table)
     FileRecord.begin(warehouse, table.name)
     begun = copying.prepared.recorded
     assert begun is not None
@@ -261,7 +261,7 @@ def test_many_files_are_recorded_before_writes_are_blocked(
         case "one is stray":
             # Its files stay, and no partition has them.
             ours.spark.sql(f"ALTER TABLE {writers.table.sql} DROP PARTITION (day = 'a')")
-    listed = hive.listed(warehouse, table)
+    listed = hive.list_table_files(warehouse, table)
     made = FileRecord.create(warehouse, table.name)
     # Done twice, as by whoever finds a file more right after, it's as if done once.
     assert FileRecord.create(warehouse, table.name) == made
@@ -272,7 +272,7 @@ def test_many_files_are_recorded_before_writes_are_blocked(
     every = len(DAYS)
     anew = {"none": [], "one comes": [1], "one goes": [every - 1], "one is stray": [every]}
     assert added == anew[change]
-    properties = hive.demand(ours.warehouse, writers.table).properties
+    properties = hive.require_hive_table(ours.warehouse, writers.table).properties
     assert FileRecord.of(warehouse, properties) == made
 
 
@@ -344,7 +344,9 @@ def test_foreign_change_of_an_iceberg_copy_is_found(ours: Fleet, writers: Writer
         ours.spark.sql(f"INSERT INTO {name} VALUES (1, 2, 'a')")
     else:
         # A column's values are all null from now on.
-        properties = asking.properties(copying.warehouse.spark, copying.warehouse.iceberg(copying.target))
+        properties = table_descriptions.properties(
+            copying.warehouse.spark, copying.warehouse.iceberg(copying.target)
+        )
         mapping = properties[MAPPING].replace("double_id", "nothing")
         ours.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{MAPPING}' = '{mapping}')")
     with pytest.raises(RowsDiffer):
@@ -542,7 +544,7 @@ def test_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: Fle
     folder.mkdir()
     pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), folder / "a.parquet")
     ours.spark.sql(f"CREATE EXTERNAL TABLE {source.sql} (id BIGINT) STORED AS PARQUET LOCATION '{folder}'")
-    table = hive.demand(ours.warehouse, source)
+    table = hive.require_hive_table(ours.warehouse, source)
     listed = TableFiles(table, (), listing(ours.warehouse, table, ()), 0)
     assert comparison.is_comparable_by_file(ours.warehouse, listed)
     # Spark names it as one that it reads, and no listing of ours does.
@@ -572,7 +574,7 @@ def test_trial_of_a_killed_run_is_removed(ours: Fleet, writers: Writers) -> None
     # A run that resumes after a crash compares everything.
     left.parent.mkdir(parents=True)
     anew = Copying.of(ours, writers.table, DELTA)
-    hive.listed(anew.warehouse, hive.demand(anew.warehouse, writers.table))
+    hive.list_table_files(anew.warehouse, hive.require_hive_table(anew.warehouse, writers.table))
     assert anew.compare() == ROWS * len(DAYS)
     assert beside(writers.folder) == []
 
@@ -673,7 +675,7 @@ def test_rows_of_single_files_equal_the_tables_rows(ours: Fleet, tmp_path: Path)
             pq.write_table(pa.table(shape), place / f"f {at}.parquet")
         ours.spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION ({spec}) LOCATION '{place}'")
     warehouse = replace(ours.warehouse, prepared=PreparedCopy())
-    listed = hive.listed(warehouse, hive.demand(warehouse, source))
+    listed = hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
     files = members(listed)
     assert len(files) == 9
     frame = comparison.read_file_rows(warehouse, listed, files)
@@ -712,17 +714,19 @@ def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Pa
         f"LOCATION '{tmp_path / 't'}'"
     )
     ours.spark.sql(f"INSERT INTO {source.sql} VALUES (1, 'a')")
-    warehouse = replace(ours.warehouse, prepared=PreparedCopy(), seen=existing.Seen((source, copy)))
+    warehouse = replace(
+        ours.warehouse, prepared=PreparedCopy(), table_cache=job_tables.JobTableCache((source, copy))
+    )
     assert compare_ahead(warehouse, source) == 1
     other = session.beside(ours.spark)
     assert other is not None
     other.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
     other.sql(f"INSERT INTO {source.sql} VALUES (2, 'late', 'a')")
-    hive.listed(warehouse, hive.layout(warehouse, source))
+    hive.list_table_files(warehouse, hive.read_layout(warehouse, source))
     delta.create_copy(warehouse, source, copy)
     # The next transition reads all of the job's tables, and the fence lists the files.
-    existing.kinds(warehouse, (source, copy))
-    hive.listed(warehouse, hive.layout(warehouse, source))
+    job_tables.kinds(warehouse, (source, copy))
+    hive.list_table_files(warehouse, hive.read_layout(warehouse, source))
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("late")):
         comparison.require_copy_has_same_rows(warehouse, source, copy)
 

@@ -29,7 +29,7 @@ from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import Save, perform
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
@@ -74,7 +74,7 @@ class TableModel:
 
     @property
     def kind(self) -> Kind | None:
-        return existing.kinds(self.fleet.warehouse, (self.name,)).get(self.name)
+        return job_tables.kinds(self.fleet.warehouse, (self.name,)).get(self.name)
 
     def read(self, name: TableName) -> list[tuple[Any, ...]]:
         """Read a table; by Hive's own readers a null partition has the name of its directory."""

@@ -16,11 +16,11 @@ from tests.spark.warehouses import NoAccess
 from tableferry.fleet.copies import iceberg
 from tableferry.fleet.copies.iceberg_files import manifest, rest_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Appended, Change
-from tableferry.fleet.warehouse import asking, hive
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles
 from tableferry.fleet.warehouse.prepared_copy import Member, members
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.spark.tables import TableName
 
 CATALOG, SCHEMA = "by_rest", "fleet_rest_commit"
@@ -53,7 +53,7 @@ def listed(warehouse: Warehouse, tmp_path: Path) -> Iterator[TableFiles]:
         f"STORED AS parquet LOCATION '{tmp_path}'"
     )
     spark.sql(f"MSCK REPAIR TABLE {SOURCE.sql}")
-    found = hive.listed(warehouse, hive.demand(warehouse, SOURCE))
+    found = hive.list_table_files(warehouse, hive.require_hive_table(warehouse, SOURCE))
     for target in (OURS, THEIRS):
         spark.sql(iceberg.create_statement(found.table, target).replace("_iceberg'", f"_{target.table}'"))
     yield found
@@ -86,7 +86,7 @@ def test_entries_equal_those_of_add_files(warehouse: Warehouse, listed: TableFil
         for table in (OURS, THEIRS)
     )
     assert ours == theirs
-    properties = asking.properties(warehouse.spark, warehouse.iceberg(OURS))
+    properties = table_descriptions.properties(warehouse.spark, warehouse.iceberg(OURS))
     assert properties["made"] == "now"
     assert properties["current-snapshot-id"] == appended.snapshot
 

@@ -253,7 +253,7 @@ def test_rows_written_during_the_rewrite_are_copied(ours: Fleet, tmp_path: Path,
     warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy(), guard=between)
     writer.write_before_block(warehouse, source, name, form)
     insert(ours, source.sql, TEXT, 6, "'a'")
-    hive.listed(warehouse, hive.demand(warehouse, source))
+    hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
     assert writer.write_during_block(warehouse, source, name, form) == 3
     assert writer.require_rewritten_rows(warehouse, source, name, form) == 4
     assert sorted(row[0] for row in ours.rows(name)) == [1, 3, 4, 5, 6]
@@ -270,7 +270,7 @@ def test_only_changed_partitions_are_rewritten_while_writes_are_blocked(
     written = len(commits(ours, form))
     insert(ours, source.sql, TEXT, 4, "'a'")
     ours.spark.sql(f"ALTER TABLE {source.sql} DROP PARTITION (day = 'b c')")
-    hive.listed(warehouse, hive.demand(warehouse, source))
+    hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
     assert writer.write_during_block(warehouse, source, name, form) == 2
     [changed, gone, *_] = commits(ours, form)[written:]
     assert list(changed) == ["day=a"]
@@ -289,7 +289,7 @@ def test_chunk_of_a_suspended_worker_is_not_committed_after_the_block(
     table(ours, tmp_path, TEXT)
     source, name = ours.name("facts"), copy_name(ours, form)
     ahead(ours, form)
-    described = hive.demand(ours.warehouse, source)
+    described = hive.require_hive_table(ours.warehouse, source)
     before = rewritten_copy.read(ours.warehouse, name, form)
     warehouse = ahead(ours, form)
     writer.write_during_block(warehouse, source, name, form)
@@ -326,7 +326,7 @@ def test_partitions_that_spark_cannot_filter_in_a_metastore_are_written(
 def test_wrong_rows_are_found_and_rewritten(ours: Fleet, tmp_path: Path) -> None:
     table(ours, tmp_path, TEXT)
     warehouse, source, name = ahead(ours, ICEBERG), ours.name("facts"), copy_name(ours, ICEBERG)
-    described = hive.demand(warehouse, source)
+    described = hive.require_hive_table(warehouse, source)
     copy = rewritten_copy.read(warehouse, name, ICEBERG)
     held = {"day=a": copy.held["day=a"].digest}
     rewritten_copy.write(warehouse, described, copy, held, ("false", "day = 'a'"))
@@ -449,7 +449,7 @@ def test_copy_recreated_while_writes_are_blocked_is_compared_as_a_whole(ours: Fl
     warehouse, source, name = ahead(ours, DELTA), ours.name("facts"), copy_name(ours, DELTA)
     assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 0
     ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
-    hive.listed(warehouse, hive.demand(warehouse, source))
+    hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
     # Its chunks have the versions that those of the copy before had.
     assert writer.write_during_block(warehouse, source, name, DELTA) == 3
     assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 3

@@ -14,8 +14,8 @@ from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_tables.progress_properties import WATERMARK
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse.progress_properties import WATERMARK
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2), (4, None, None, None))
 # After the rows are written, and amid the changes; in a soak after each.

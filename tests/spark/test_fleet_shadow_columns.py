@@ -12,8 +12,8 @@ from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.hive_copy import column_limits
 from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse import metastore
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import declared as declared_type
 

@@ -18,8 +18,9 @@ from tableferry.fleet.checks.preflight_run import precheck
 from tableferry.fleet.closure import leftovers
 from tableferry.fleet.closure.leftovers import Leftovers
 from tableferry.fleet.copies.rewrite import rewritten_copy, writer
+from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import PauseReason, State, TargetFormat
-from tableferry.fleet.warehouse import asking, hive, metastore
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -183,7 +184,7 @@ def test_commit_of_a_suspended_worker_replaces_no_newer_rows(
         warehouse = replace(ours.warehouse, prepared=PreparedCopy())
         writer.write_before_block(warehouse, source, name, ICEBERG)
 
-    table = hive.demand(ours.warehouse, source)
+    table = hive.require_hive_table(ours.warehouse, source)
     if not first:
         ahead()
     before = rewritten_copy.open_copy(ours.warehouse, table, name, ICEBERG)
@@ -199,12 +200,12 @@ def test_commit_of_a_suspended_worker_replaces_no_newer_rows(
 def test_delta_copy_keeps_its_commits_until_the_switch(ours: Fleet, tmp_path: Path) -> None:
     source, name = text_table(ours, tmp_path), copy_name(ours, DELTA)
     writer.write_before_block(replace(ours.warehouse, prepared=PreparedCopy()), source, name, DELTA)
-    assert asking.properties(ours.spark, name)[RETENTION] == "interval 36500 days"
+    assert table_descriptions.properties(ours.spark, name)[RETENTION] == "interval 36500 days"
     ours.spark.sql(f"DROP TABLE {name.sql}")
     for path in sorted((tmp_path / "t_delta").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     ours.to_probation("t", form=DELTA, rewrite=True)
-    assert RETENTION not in asking.properties(ours.spark, source)
+    assert RETENTION not in table_descriptions.properties(ours.spark, source)
 
 
 @pytest.mark.parametrize("stored", ["PARQUET", pytest.param("TEXTFILE", marks=soak.slow)])
@@ -221,7 +222,7 @@ def test_partition_of_a_wrong_type_pauses_only_its_table(ours: Fleet, tmp_path: 
     ours.add("odd", "t", rewrite=stored == "TEXTFILE")
     jobs = [ours.job("odd"), ours.job("t")]
     odd, sound = precheck(ours.store, ours.warehouse, jobs)
-    assert precheck(ours.store, ours.warehouse, jobs, at_once=2) == [odd, sound]
+    assert precheck(ours.store, ours.warehouse, jobs, concurrency=2) == [odd, sound]
     assert sound.findings == ()
     [finding] = odd.findings
     [refused] = errors(ours.preprocess())
@@ -244,7 +245,7 @@ def test_table_with_a_name_that_spark_redacts_is_migrated_and_reverted(
     ours.spark.sql(f"INSERT INTO {ours.name(table).sql} VALUES (1, 'a'), (2, 'b')")
     ours.to_probation(table, form=form)
     new = ours.warehouse.named(ours.name(table), form)
-    assert asking.properties(ours.spark, new)["home"] == "https://example.com/?url=1"
+    assert table_descriptions.properties(ours.spark, new)["home"] == "https://example.com/?url=1"
     # Without partitions the Hive table is rewritten as a whole, in another directory.
     ours.write(table, "DELETE FROM {t} WHERE id = 1")
     assert errors(ours.shadow()) == []

@@ -18,6 +18,7 @@ from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused
+from tableferry.fleet.hive_tables.hive_table import SOURCE
 from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resumed
@@ -28,9 +29,8 @@ from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
-from tableferry.fleet.warehouse import existing, renaming, versions
+from tableferry.fleet.warehouse import job_tables, table_renames, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import SOURCE
 
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
 # The guard is the same for both formats; what it guards differs.
@@ -176,11 +176,11 @@ def test_a_rename_is_of_the_table_that_was_looked_at(ours: Fleet, tmp_path: Path
         sleeping_behind_the_guard(0, lambda: make_anew(ours, form, "t", tmp_path / "t")),
         conditions.raises("TABLE_CHANGED_DURING_STEP", tables=old),
     ):
-        renaming.rename(ours.warehouse, old, new)
+        table_renames.rename(ours.warehouse, old, new)
     kind = Kind(form.value)
-    assert existing.kinds(ours.warehouse, (old, new)) == {old: kind}
-    renaming.rename(ours.warehouse, old, new)
-    assert existing.kinds(ours.warehouse, (old, new)) == {new: kind}
+    assert job_tables.kinds(ours.warehouse, (old, new)) == {old: kind}
+    table_renames.rename(ours.warehouse, old, new)
+    assert job_tables.kinds(ours.warehouse, (old, new)) == {new: kind}
 
 
 def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: Fleet, tmp_path: Path) -> None:
@@ -193,8 +193,8 @@ def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: F
         ),
         conditions.raises("TABLE_CHANGED_DURING_STEP", tables=re.compile("t_iceberg")),
     ):
-        renaming.rename(ours.warehouse, main, hive, beside=(copy,))
-    assert existing.kinds(ours.warehouse, (main, hive)) == {main: Kind.HIVE}
+        table_renames.rename(ours.warehouse, main, hive, beside=(copy,))
+    assert job_tables.kinds(ours.warehouse, (main, hive)) == {main: Kind.HIVE}
 
 
 @pytest.mark.parametrize("form", list(TargetFormat))
@@ -210,7 +210,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     make_anew(ours, form, names.copy.table, tmp_path / "t")
     named = ours.warehouse.named(names.copy, form)
     ours.spark.sql(f"ALTER TABLE {named.sql} SET TBLPROPERTIES ('{SOURCE}' = '{names.main.key}')")
-    current, identity = versions.current, overlay.log_identity
+    current, identity = target_versions.current_version, overlay.log_identity
     left = 0
 
     def write(after: int) -> None:
@@ -231,7 +231,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
 
     # A commit after the look at the version, and, where a log is moved, after the last look at the log.
     for looks, module, name, hook in (
-        (1, versions, "current", look_and_write),
+        (1, target_versions, "current", look_and_write),
         (2, overlay, "log_identity", identify_and_write),
     )[: 1 if form is TargetFormat.ICEBERG else 2]:
         job = replace(ours.job("t"), shadow_watermark=current(ours.warehouse, names.copy, form))
@@ -246,11 +246,11 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     assert held == ([1] if form is TargetFormat.ICEBERG else [1, 2])
     # What a run that died at its last step leaves.
     if form is TargetFormat.ICEBERG:
-        renaming.rename(ours.warehouse, names.copy, names.dropped)
+        table_renames.rename(ours.warehouse, names.copy, names.dropped)
     at = current(ours.warehouse, names.dropped if form is TargetFormat.ICEBERG else names.copy, form)
     job = replace(ours.job("t"), shadow_watermark=at)
     perform(DropCopy(names.copy, names.main, form), job, ours.warehouse, lambda job: job)
-    assert existing.job_tables(ours.warehouse, names) == {names.main: Kind.HIVE}
+    assert job_tables.list_job_tables(ours.warehouse, names) == {names.main: Kind.HIVE}
     assert not (tmp_path / "t" / "_delta_log").exists()
 
 
@@ -275,15 +275,15 @@ def test_a_reverter_that_slept_through_another_migration(
             ours.clock.turn(days=14)
             assert errors(ours.migrate()) == []
 
-    undisturbed, rename = Warehouse.effect, renaming.rename
+    undisturbed, rename = Warehouse.effect, table_renames.rename
 
     def sleeping_rename(*names: Any, **how: Any) -> None:
         with pytest.MonkeyPatch.context() as inner, sleeping_behind_the_guard(0, migrate_again):
-            inner.setattr(renaming, "rename", rename)
+            inner.setattr(table_renames, "rename", rename)
             rename(*names, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renaming, "rename", sleeping_rename)
+        patch.setattr(table_renames, "rename", sleeping_rename)
         report = revert(ours.worker("slow"), [ours.name("t")])
     assert outcomes(report) == ["lost"]
     assert ours.job("t").pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)

@@ -18,7 +18,7 @@ from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.views import catalog
 from tableferry.fleet.views.moving import ViewOptions, ViewReport, move_views
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -87,7 +87,7 @@ class Moved:
         return move_views(self.fleet.store, self.warehouse, ViewOptions(views, **how))
 
     def described(self, name: str) -> dict[str, Any]:
-        return asking.describe(self.spark, TableName(("spark_catalog", self.lake, name)))
+        return table_descriptions.describe(self.spark, TableName(("spark_catalog", self.lake, name)))
 
     def views(self) -> list[str]:
         return [row["viewName"] for row in self.spark.sql(f"SHOW VIEWS IN {self.lake}").collect()]

@@ -17,7 +17,7 @@ from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.warehouse import definitions, existing, external, hive, renaming, views
+from tableferry.fleet.warehouse import definitions, hive, job_tables, managed_tables, table_renames, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import catalog, session
 from tableferry.spark.tables import TableName
@@ -176,15 +176,15 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
 def test_which_names_there_are(warehouse: Warehouse) -> None:
     main = table_name("events")
     names = Names(main, main, table_name("an_iceberg"), table_name("a_delta"), table_name("EVENTS_view"))
-    assert existing.job_tables(warehouse, names) == {
+    assert job_tables.list_job_tables(warehouse, names) == {
         names.main: Kind.HIVE,
         names.hive: Kind.ICEBERG,
         names.archived: Kind.DELTA,
         names.copy: Kind.VIEW,
     }
-    assert existing.kinds(warehouse, (table_name("nothing"),)) == {}
+    assert job_tables.kinds(warehouse, (table_name("nothing"),)) == {}
     with conditions.raises("TABLE_NOT_FOUND", table=table_name("nothing")):
-        existing.kind(warehouse, table_name("nothing"))
+        job_tables.kind(warehouse, table_name("nothing"))
 
 
 @pytest.mark.parametrize(
@@ -197,41 +197,41 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     was = catalog.described(warehouse.spark, names.main)
     marked = fence.mark(warehouse, names.main)
 
-    managed = external.set_managed(warehouse, names.main, managed=False)
+    managed = managed_tables.set_managed(warehouse, names.main, managed=False)
     assert managed == (table != "events")
-    assert not external.set_managed(warehouse, names.main, managed=False)
+    assert not managed_tables.set_managed(warehouse, names.main, managed=False)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
         make(warehouse, names.main, names.copy)
         definitions.carry(warehouse, names.main, names.copy, form)
         assert rows(warehouse, names.copy, kind) == before
         assert rows(warehouse, names.main) == before
-    assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
+    assert job_tables.list_job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
     assert fence.differences(warehouse, names.main, marked) == ""
     comparison.require_same_rows(warehouse, names.main, names.copy)
 
     for _ in range(2):
-        renaming.rename(warehouse, names.main, names.hive)
+        table_renames.rename(warehouse, names.main, names.hive)
         assert rows(warehouse, names.hive) == before
         assert fence.differences(warehouse, names.hive, marked) == ""
     for _ in range(2):
-        renaming.rename(warehouse, names.copy, names.main)
+        table_renames.rename(warehouse, names.copy, names.main)
         assert rows(warehouse, names.main, kind) == before
-    assert existing.job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
-    assert views.check(warehouse, names.main) == ()
+    assert job_tables.list_job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
+    assert views.list_unreadable_views(warehouse, names.main) == ()
     comparison.require_same_rows(warehouse, names.hive, names.main)
     assert contents(warehouse, names.hive) == files
 
-    renaming.rename(warehouse, names.main, names.copy)
-    renaming.rename(warehouse, names.hive, names.main)
+    table_renames.rename(warehouse, names.main, names.copy)
+    table_renames.rename(warehouse, names.hive, names.main)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
         copy_removal.drop_copy(warehouse, names.main, names.copy, form)
     if managed:
-        assert external.set_managed(warehouse, names.main, managed=True)
+        assert managed_tables.set_managed(warehouse, names.main, managed=True)
     assert rows(warehouse, names.main) == before
     assert contents(warehouse, names.main) == files
-    assert existing.job_tables(warehouse, names) == {names.main: Kind.HIVE}
+    assert job_tables.list_job_tables(warehouse, names) == {names.main: Kind.HIVE}
     assert fence.differences(warehouse, names.main, marked) == ""
     now = catalog.described(warehouse.spark, names.main)
     same = ("Type", "Owner", "Location", "Comment", "Provider", "Serde Library")

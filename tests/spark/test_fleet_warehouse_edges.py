@@ -17,18 +17,18 @@ from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
 from tableferry.fleet.copies import comparison, copy_removal, delta, iceberg
+from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
-    asking,
     definitions,
-    existing,
-    external,
     hive,
-    metastore,
-    renaming,
-    versions,
+    job_tables,
+    managed_tables,
+    table_descriptions,
+    table_renames,
+    target_versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
@@ -69,9 +69,13 @@ def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) 
     for each in (warehouse, Warehouse(spark, NoAccess())):
         name = TableName(("spark_catalog", schema, "t"))
         theirs.sql(f"CREATE OR REPLACE TABLE {each.iceberg(name).sql} (id INT) USING iceberg")
-        assert versions.current(each, name, TargetFormat.ICEBERG) == versions.NO_SNAPSHOT
+        assert (
+            target_versions.current_version(each, name, TargetFormat.ICEBERG) == target_versions.NO_SNAPSHOT
+        )
         theirs.sql(f"INSERT INTO {each.iceberg(name).sql} VALUES (1)")
-        assert versions.current(each, name, TargetFormat.ICEBERG) != versions.NO_SNAPSHOT
+        assert (
+            target_versions.current_version(each, name, TargetFormat.ICEBERG) != target_versions.NO_SNAPSHOT
+        )
 
 
 @soak.slow
@@ -80,12 +84,12 @@ def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse
     ice = warehouse.iceberg(target)
     expected, files = rows(warehouse, source), contents(warehouse, source)
 
-    spark.sql(iceberg.create_statement(hive.demand(warehouse, source), ice))
+    spark.sql(iceberg.create_statement(hive.require_hive_table(warehouse, source), ice))
     iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == expected
-    made = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    made = target_versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     iceberg.create_copy(warehouse, source, target)
-    assert versions.current(warehouse, target, TargetFormat.ICEBERG) == made
+    assert target_versions.current_version(warehouse, target, TargetFormat.ICEBERG) == made
 
     add = f"CALL ice.system.add_files(table => '{ice}', source_table => '{source}'"
     spark.sql(f"{add}, check_duplicate_files => false)")
@@ -143,7 +147,7 @@ def test_delta_log_lists_each_file_once_after_any_leftover(
     # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
     log.rename(tmp_path / "t/_tableferry_dropped_log")
     copy_removal.drop_copy(warehouse, source, target, TargetFormat.DELTA)
-    assert existing.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
+    assert job_tables.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
     assert not log.exists()
     assert not (tmp_path / "t/_tableferry_dropped_log").exists()
     assert contents(warehouse, source).items() >= files.items()
@@ -351,7 +355,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     description = catalog.described(spark, warehouse.iceberg(target))
     assert description["Comment"] == "it's said"
     assert catalog.described(spark, target)["Owner"] == "alice"
-    properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
+    properties = table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
     assert (properties["team"], properties["gc.enabled"]) == ("it's", "false")
     comments = [field.metadata.get("comment") for field in spark.table(warehouse.iceberg(target).sql).schema]
     assert comments == [None, "another", None]
@@ -368,7 +372,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
 def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) -> None:
     target = beside(source, "_iceberg")
     iceberg.create_copy(warehouse, source, target)
-    first = versions.current(warehouse, target, TargetFormat.ICEBERG)
+    first = target_versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     warehouse.spark.sql(f"UPDATE {warehouse.iceberg(target).sql} SET name = 'z' WHERE id = 1")
     with conditions.raises("TABLE_ROWS_DIFFER", comparison=re.compile("3 rows, but not the same ones")):
         comparison.require_same_rows(warehouse, source, target)
@@ -380,11 +384,11 @@ def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, sche
     spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     managed = TableName((*source.parts[:-1], "managed"))
     with conditions.raises("NEW_NAME_TAKEN", table=source, name=managed):
-        renaming.rename(warehouse, source, managed)
+        table_renames.rename(warehouse, source, managed)
     with conditions.raises("MANAGED_TABLE_WOULD_MOVE", table=managed):
-        renaming.rename(warehouse, managed, beside(managed, "_hive"))
+        table_renames.rename(warehouse, managed, beside(managed, "_hive"))
     with conditions.raises("TABLE_TO_RENAME_MISSING", table=beside(source, "_x")):
-        renaming.rename(warehouse, beside(source, "_x"), beside(source, "_y"))
+        table_renames.rename(warehouse, beside(source, "_x"), beside(source, "_y"))
 
 
 def test_a_managed_table_needs_the_driver_s_own_process(
@@ -393,8 +397,8 @@ def test_a_managed_table_needs_the_driver_s_own_process(
     warehouse.spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     monkeypatch.setattr(metastore, "in_process", lambda spark: False)
     with conditions.raises("MANAGED_TABLE_OUT_OF_REACH"):
-        external.set_managed(warehouse, TableName((*source.parts[:-1], "managed")), managed=False)
-    assert not external.set_managed(warehouse, source, managed=False)
+        managed_tables.set_managed(warehouse, TableName((*source.parts[:-1], "managed")), managed=False)
+    assert not managed_tables.set_managed(warehouse, source, managed=False)
 
 
 def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: TableName, schema: str) -> None:
@@ -403,14 +407,14 @@ def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: Table
     spark.sql(f"CREATE VIEW {schema}.broken AS SELECT name FROM {schema}.t")
     spark.sql(f"CREATE VIEW {schema}.above AS SELECT * FROM {schema}.broken")
     spark.sql(f"CREATE VIEW {schema}.unrelated AS SELECT 't' AS t")
-    names = [view.table for view in views.above(warehouse, source)]
+    names = [view.table for view in views.list_views_over(warehouse, source)]
     assert names == ["above", "broken", "sound"]
     iceberg.create_copy(warehouse, source, copy)
-    renaming.rename(warehouse, source, hidden)
-    renaming.rename(warehouse, copy, source)
-    assert views.check(warehouse, source) == ()
+    table_renames.rename(warehouse, source, hidden)
+    table_renames.rename(warehouse, copy, source)
+    assert views.list_unreadable_views(warehouse, source) == ()
     spark.sql(f"ALTER TABLE {warehouse.iceberg(source).sql} DROP COLUMN name")
-    sentences = views.check(warehouse, source)
+    sentences = views.list_unreadable_views(warehouse, source)
     assert [sentence.partition(":")[0] for sentence in sentences] == [
         f"spark_catalog.{schema}.above",
         f"spark_catalog.{schema}.broken",

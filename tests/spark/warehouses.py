@@ -47,7 +47,7 @@ def rows(warehouse: Warehouse, name: TableName, kind: Kind = Kind.HIVE) -> list[
 
 def contents(warehouse: Warehouse, name: TableName) -> dict[str, bytes]:
     """Every file of a table's directory and of its partitions' outside of it, but for a Delta log."""
-    table = hive.demand(warehouse, name)
+    table = hive.require_hive_table(warehouse, name)
     roots = {table.location, *(partition.location for partition in hive.partitions(warehouse, table))}
     return {
         str(path): path.read_bytes()

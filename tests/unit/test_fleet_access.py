@@ -70,7 +70,7 @@ def test_local_session_sends_no_request(logged_in: FakeWorkspace, monkeypatch: p
     assert logged_in.asked == []
 
 
-def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
+def test_catalog_access_is_opened_once(logged_in: FakeWorkspace) -> None:
     logged_in.put_table(str(ORDERS), "boss@corp.com", etl={"MODIFY"})
     logged_in.put_table("main.shop.copy")
     opened: list[str] = []
@@ -99,7 +99,7 @@ def test_each_catalog_is_opened_once(logged_in: FakeWorkspace) -> None:
     plain = [TableName.parse("shop.orders"), TableName.parse("spark_catalog.shop.orders")]
     assert [access.rights_to_write(table) for table in plain] == [{}, {}]
     assert opened == ["main", "spark_catalog"]
-    # From a metastore to Unity Catalog, or back, nothing can be carried as it is.
+    # Between a metastore and Unity Catalog, grants can't be copied.
     for pair in ((ORDERS, plain[1]), (plain[1], ORDERS)):
         access.carry(*pair)
     assert logged_in.granted(str(ORDERS)) == {"etl": {"MODIFY"}}

@@ -399,7 +399,7 @@ class Tagged:
         tags: Their values.
         asked: The statements.
         refused: Parts of statements that are denied.
-        left: The n-th statement from here is the process's last; its end may come before it's run, or after.
+        left: The process crashes at the n-th statement, before or after it's run.
     """
 
     def __init__(self, *of: dict[tuple[str, str, str], str]) -> None:

@@ -39,7 +39,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing, old_name, versions
+from tableferry.fleet.warehouse import job_tables, old_name_view, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -152,8 +152,8 @@ def start(store: Store, form: TargetFormat, old: OldName | None) -> Tables:
 def work(store: Store, tables: Tables, clock: FixedClock, monkeypatch: pytest.MonkeyPatch) -> JobReport:
     """Run the job with a worker until it stops."""
     monkeypatch.setattr(job_run, "perform", tables.perform)
-    monkeypatch.setattr(existing, "job_tables", lambda *_: dict(tables.kinds))
-    monkeypatch.setattr(versions, "current", tables.current)
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: dict(tables.kinds))
+    monkeypatch.setattr(target_versions, "current_version", tables.current)
     nothing: Any = None
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
     [job] = store.claim(everything(), f"at {clock()}", now=clock(), lease=LEASE, limit=1)
@@ -298,11 +298,13 @@ def test_view_is_identified_by_its_text_after_its_table_was_renamed(
     text: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[tuple[TableName, ...]] = []
-    monkeypatch.setattr(old_name, "kinds", lambda *_: {ORDERS: Kind.VIEW})
-    monkeypatch.setattr(old_name, "describe", lambda *_: {"view_text": text})
-    monkeypatch.setattr(old_name, "change_if_unchanged", lambda _, names, *work, **how: dropped.append(names))
+    monkeypatch.setattr(old_name_view, "kinds", lambda *_: {ORDERS: Kind.VIEW})
+    monkeypatch.setattr(old_name_view, "describe", lambda *_: {"view_text": text})
+    monkeypatch.setattr(
+        old_name_view, "change_if_unchanged", lambda _, names, *work, **how: dropped.append(names)
+    )
     nothing: Any = None
     target = TableName(("spark_catalog", "lake", "orders"))
     with nullcontext() if ours else pytest.raises(Refused, match="is a view, and the view of"):
-        old_name.drop_view(Warehouse(nothing, nothing), ORDERS, target)
+        old_name_view.drop_view(Warehouse(nothing, nothing), ORDERS, target)
     assert dropped == ([(ORDERS,)] if ours else [])

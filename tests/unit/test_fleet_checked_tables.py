@@ -1,10 +1,10 @@
-"""Whether a table is still the one that the preprocessor checked."""
+"""Recognize the table that the preprocessor checked."""
 
 from __future__ import annotations
 
 import pytest
 
-from tableferry.fleet.warehouse.existing import is_checked
+from tableferry.fleet.warehouse.job_tables import is_same_origin
 
 BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
 
@@ -13,7 +13,7 @@ BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
     ("location", "created", "same"),
     [
         ("file:/lake/t", "Sat Nov 28 22:15:16 UTC 2026", True),
-        # The same moment, by workers in other time zones.
+        # The same time, in other workers' time zones.
         ("file:/lake/t", "Sat Nov 28 23:15:16 CET 2026", True),
         ("file:/lake/t", "Sun Nov 29 03:45:16 IST 2026", True),
         ("file:/lake/t", "Sat Nov 28 22:15:17 UTC 2026", False),
@@ -22,11 +22,11 @@ BEFORE = {"location": "file:/lake/t", "created": "Sat Nov 28 22:15:16 UTC 2026"}
         ("file:/lake/t", "1795904116000", False),
     ],
 )
-def test_a_table_is_known_by_its_directory_and_its_creation(location: str, created: str, same: bool) -> None:
-    assert is_checked(BEFORE, {"location": location, "created": created}) is same
+def test_same_table_has_same_directory_and_creation_time(location: str, created: str, same: bool) -> None:
+    assert is_same_origin(BEFORE, {"location": location, "created": created}) is same
 
 
-def test_a_time_in_another_spelling_is_compared_as_text() -> None:
+def test_creation_time_in_other_format_is_compared_as_text() -> None:
     epoch = {"location": "file:/lake/t", "created": "1795904116000"}
-    assert is_checked(epoch, dict(epoch))
-    assert not is_checked(epoch, {**epoch, "created": "1795904117000"})
+    assert is_same_origin(epoch, dict(epoch))
+    assert not is_same_origin(epoch, {**epoch, "created": "1795904117000"})

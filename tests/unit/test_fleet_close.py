@@ -1,4 +1,4 @@
-"""Closing of jobs: its steps, its marks, and until when a mark can be removed."""
+"""The steps of closing, the conditions for the mark, and its removal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.fleet.closure import leftovers, removal
-from tableferry.fleet.closure.leftovers import Left, Leftovers
-from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
+from tableferry.fleet.closure.leftovers import Leftovers, LeftoverStatus
+from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
@@ -33,10 +35,8 @@ from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry
 from tableferry.fleet.warehouse.hive_files import ListedFile
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.progress_properties import ROOT
+from tableferry.fleet.warehouse.job_tables import Entry
 
 NOW = fleets.NOW
 DAY = timedelta(days=1)
@@ -63,21 +63,21 @@ ALL = ["CheckLate", "NoteLeftovers", "DropArchived", "RemoveLeftovers"]
     [
         ({}, {"main": Kind.ICEBERG, "archived": Kind.HIVE}, [*ALL, "AllowCleaning"]),
         ({"target_format": TargetFormat.DELTA}, {"main": Kind.DELTA, "archived": Kind.HIVE}, ALL),
-        # A worker died after the record and before the drop.
+        # A worker crashed after the note and before the drop.
         (
             {"record": {"closing": NOTE}},
             {"main": Kind.ICEBERG, "archived": Kind.HIVE},
             [*ALL, "AllowCleaning"],
         ),
-        # A worker died after the drop.
+        # A worker crashed after the drop.
         ({"record": {"closing": NOTE}}, {"main": Kind.ICEBERG}, ["RemoveLeftovers", "AllowCleaning"]),
-        # A view that people created under the old name doesn't read the removed files.
+        # A view that users created with the free name doesn't read the removed files.
         (
             {"target_schema": "lake", "old_name": OldName.TABLE},
             {"target": Kind.ICEBERG, "archived": Kind.HIVE, "main": Kind.VIEW},
             [*ALL, "AllowCleaning"],
         ),
-        # A person dropped the archived table.
+        # A user dropped the archived table.
         ({}, {"main": Kind.ICEBERG}, ["NoteLeftovers", "RemoveLeftovers", "AllowCleaning"]),
     ],
 )
@@ -109,7 +109,7 @@ def test_closing_steps_follow_from_tables_and_record(
         ({"main": Kind.ICEBERG, "archived": Kind.VIEW}, "ARCHIVED_NAME_TAKEN", {"kind": "a view"}),
     ],
 )
-def test_closing_is_refused_if_tables_changed_after_archive(
+def test_closing_refuses_tables_changed_after_archive(
     existing: Mapping[str, Kind], condition: str, parameters: dict[str, Any]
 ) -> None:
     with conditions.raises(condition, **parameters):
@@ -142,30 +142,30 @@ def test_closing_allows_other_hive_table_with_free_name() -> None:
         ({**COMPLETED, "record": CLOSED_THEN}, "JOB_CLOSED", {"date": "2026-01-02"}),
     ],
 )
-def test_only_completed_idle_job_can_be_marked(
+def test_mark_is_refused_for_unfinished_job(
     columns: dict[str, Any], condition: str, parameters: dict[str, Any]
 ) -> None:
     with conditions.raises(condition, table="spark_catalog.sales.orders", **parameters):
-        marked(job(**columns), NOW)
+        mark_for_closing(job(**columns), NOW)
 
 
-def test_mark_can_be_removed_while_archived_table_exists() -> None:
+def test_mark_is_removed_while_hive_table_exists() -> None:
     completed = job(**COMPLETED)
-    assert unmarked(marked(completed, NOW)) == completed
-    begun = marked(completed, NOW).with_record(closing=NOTE)
+    assert remove_mark(mark_for_closing(completed, NOW)) == completed
+    begun = mark_for_closing(completed, NOW).with_record(closing=NOTE)
     undo = "tableferry fleet close --undo spark_catalog.sales.orders"
     with conditions.raises("JOB_BEING_CLOSED", command=undo):
-        unmarked(begun)
-    assert unmarked(begun, hive_is_there=True) == completed
+        remove_mark(begun)
+    assert remove_mark(begun, hive_exists=True) == completed
     with conditions.raises("JOB_CLOSED_FINALLY", date="2026-01-02", archived=ARCHIVED):
-        unmarked(completed.with_record(**CLOSED_THEN), hive_is_there=True)
+        remove_mark(completed.with_record(**CLOSED_THEN), hive_exists=True)
 
 
 @pytest.mark.parametrize(
     ("note", "condition"), [({"closing": NOTE}, "JOB_BEING_CLOSED"), (CLOSED_THEN, "JOB_CLOSED_FINALLY")]
 )
 def test_revert_removes_mark_and_is_refused_after_closing_began(note: dict[str, Any], condition: str) -> None:
-    completed = marked(job(**COMPLETED), NOW)
+    completed = mark_for_closing(job(**COMPLETED), NOW)
     reverting = _prepare_revert(completed, NOW, from_archive=True)
     assert (reverting.close_at, reverting.desired_state) == (None, State.WRITES_BLOCKED)
     for begun in (
@@ -176,7 +176,7 @@ def test_revert_removes_mark_and_is_refused_after_closing_began(note: dict[str, 
             _prepare_revert(begun, NOW, from_archive=True)
 
 
-def test_leftovers_are_read_from_their_record() -> None:
+def test_leftovers_survive_json_round_trip() -> None:
     full = Leftovers("s3://b/t", ("s3://b/t_sync",), ("s3://b/x/day=1",), "s3://b/t", "Thu Nov 26")
     assert Leftovers.of(json.loads(json.dumps(full.note()))) == full
 
@@ -185,7 +185,7 @@ def test_leftovers_are_read_from_their_record() -> None:
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fleets.Fleet:
     """A queue with two completed jobs and a job on probation, and a completed job in its archive."""
     monkeypatch.chdir(tmp_path)
-    # These tests need no Spark session.
+    # These tests need no session.
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     fleet = fleets.Fleet(fleets.opened(tmp_path))
     fleet.add("old", "orders", "lines", "probation", at=fleets.days_ago(60))
@@ -210,14 +210,14 @@ def due(store: Store, at: Any = NOW + 7 * DAY) -> list[str]:
     return [job.tbl_name for job in store.jobs(to_close(at))]
 
 
-def test_marked_jobs_stay_in_queue_or_return_from_archive(queue: fleets.Fleet) -> None:
+def test_marked_job_stays_in_queue_or_returns_from_archive(queue: fleets.Fleet) -> None:
     store = queue.store
     assert mark(store, "sales.*", dry_run=True) == {"old": "", "orders": "", "lines": ""}
     assert [job.tbl_name for job in store.archived(everything())] == ["old"]
     assert mark(store, "sales.old", "sales.orders") == {"old": "", "orders": ""}
     assert due(store, NOW + 7 * DAY - timedelta(microseconds=1)) == []
     assert due(store) == ["old", "orders"]
-    # Only the third job is finished; the other jobs wait to be closed.
+    # Only the third job is finished; the other jobs wait for their closing.
     assert store.archive(finished(), NOW) == 1
     assert [job.tbl_name for job in store.archived(everything())] == ["lines"]
     errors = mark(store, "sales.probation", "sales.lines")
@@ -226,13 +226,13 @@ def test_marked_jobs_stay_in_queue_or_return_from_archive(queue: fleets.Fleet) -
     assert due(store) == ["old", "orders", "lines"]
 
 
-def test_claimed_job_is_unchanged_and_others_are_marked(queue: fleets.Fleet) -> None:
+def test_claimed_job_is_not_marked_and_other_jobs_are(queue: fleets.Fleet) -> None:
     store = queue.store
     store.claim(numbered([queue.job("orders").task_id]), "other", now=NOW, lease=fleets.LEASE, limit=1)
     errors = mark(store, "sales.*")
     assert "[JOB_CHANGED]" in errors.pop("orders")
     assert set(errors.values()) == {""}
-    # A worker that closes the job has claimed it, so its mark can't be removed and a revert is refused.
+    # While another worker closes the job, its mark can't be removed and it can't be reverted.
     store.claim(numbered([queue.job("lines").task_id]), "closer", now=NOW, lease=fleets.LEASE, limit=1)
     nothing: Any = None
     [undone] = unmark_to_close(store, [queue.job("lines")], NOW, "ann", nothing)
@@ -245,12 +245,12 @@ ENTRY = Entry(Kind.HIVE, False, "file:/w/orders", "Thu Nov 26 01:44:09 UTC 2026"
 ARCHIVED = Names.of(job()).archived
 RECORD = "file:/w/orders_sync/known-0f0f0f0f"
 BEGUN = replace(Leftovers("file:/w/orders", (RECORD,)), location=ENTRY.location, record=RECORD)
-# Another machine prints the time in its local time zone.
+# The same time in another machine's time zone.
 SAME = ENTRY._replace(created="Thu Nov 26 02:44:09 CET 2026")
 ELSEWHERE = ENTRY._replace(location="file:/w/orders_sync/8cb939a0/n1-0f0f0f0f")
 THERE = [
     (SAME, {}, True),
-    # A shadow run changed the location afterwards.
+    # A shadow run has changed the location.
     (ELSEWHERE, {FILES: RECORD, ROOT: "file:/w/orders"}, True),
     (ENTRY._replace(location="file:/w/backup"), {}, False),
     (ENTRY._replace(kind=Kind.VIEW), {}, False),
@@ -266,15 +266,15 @@ def archived_is(there: Entry | None, properties: dict[str, str], monkeypatch: py
 
 
 @pytest.mark.parametrize(("there", "properties", "same"), THERE)
-def test_recreated_archived_table_is_not_dropped(
+def test_replaced_archived_table_is_not_dropped(
     there: Entry | None, properties: dict[str, str], same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[Job] = []
     found = replace(BEGUN, outside=("file:/w/other",))
     archived_is(there, properties, monkeypatch)
     monkeypatch.setattr(performer, "track_jobs", lambda *_: nullcontext())
-    monkeypatch.setattr(leftovers, "find", lambda *_: found)
-    monkeypatch.setattr(leftovers, "require_unneeded", lambda *_: None)
+    monkeypatch.setattr(leftovers, "find_leftovers", lambda *_: found)
+    monkeypatch.setattr(leftovers, "require_no_dependents", lambda *_: None)
     nothing: Any = None
     begun = job(**COMPLETED, record={"closing": BEGUN.note()})
     step = NoteLeftovers(Names.of(begun).target, ARCHIVED, TargetFormat.ICEBERG)
@@ -293,7 +293,7 @@ def test_recreated_archived_table_is_not_dropped(
 
 
 @pytest.mark.parametrize(("there", "properties", "same"), THERE)
-def test_mark_is_not_removed_if_archived_table_was_recreated(
+def test_mark_is_removed_only_if_recorded_table_exists(
     queue: fleets.Fleet,
     there: Entry | None,
     properties: dict[str, str],
@@ -316,7 +316,7 @@ def test_note_of_earlier_version_names_only_its_record_as_written() -> None:
 
 
 class Folders:
-    """A directory with folders and their file names."""
+    """A storage with one directory of folders, and the names in them."""
 
     def __init__(self, folders: Mapping[str, tuple[str, ...]]) -> None:
         self.folders = dict(folders)
@@ -336,10 +336,10 @@ class Folders:
 
 
 @pytest.mark.parametrize("form", [TargetFormat.ICEBERG, TargetFormat.DELTA])
-def test_only_folders_of_this_migration_that_no_version_reads_are_removed(
+def test_only_unreferenced_folders_of_migration_are_removed(
     form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders of an earlier migration or another process stay, even with similar names."""
+    """Folders of earlier migrations and of users stay, even if their names have the same form."""
     sync, versions = "file:/w/orders_sync", ("n1-0f0f0f0f", "v2-0f0f0f0f")
     names = ("8cb939a0", "11111111", "33333333")
     storage = Folders({
@@ -350,7 +350,9 @@ def test_only_folders_of_this_migration_that_no_version_reads_are_removed(
     found = Leftovers("file:/w/orders", tuple(f"{sync}/{name}" for name in written), record=RECORD)
     target = Names.of(job()).target
     monkeypatch.setattr(removal, "entries", lambda *_: {target: ENTRY._replace(location="file:/w/lake")})
-    monkeypatch.setattr(removal, "named_anywhere", lambda *_: ["/w/orders_sync/33333333/n1-0f0f0f0f/p"])
+    monkeypatch.setattr(
+        removal, "list_referenced_files", lambda *_: ["/w/orders_sync/33333333/n1-0f0f0f0f/p"]
+    )
     monkeypatch.setattr(removal, "list_files", lambda *_: [])
     monkeypatch.setattr(removal, "storage_of", lambda *_: storage)
     nothing: Any = None
@@ -378,7 +380,7 @@ def test_own_files_of_rewritten_hive_table_are_listed_and_not_removed(
     own_entry = {target: ENTRY._replace(location="file:/w/lake")}
     monkeypatch.setattr(leftovers, "entries", lambda *_: own_entry)
     monkeypatch.setattr(removal, "entries", lambda *_: own_entry)
-    monkeypatch.setattr(removal, "named_anywhere", lambda *_: [])
+    monkeypatch.setattr(removal, "list_referenced_files", lambda *_: [])
     monkeypatch.setattr(removal, "list_files", lambda *_: [own, shadows])
     monkeypatch.setattr(removal, "storage_of", lambda *_: Folders({}))
     monkeypatch.setattr(removal, "_remove_each", remove)
@@ -425,16 +427,16 @@ def test_close_command_marks_and_unmarks_tables(queue: fleets.Fleet) -> None:
 STORE = ("--store", "sqlite:///fleet.db")
 
 
-def test_close_list_command_shows_leftovers(queue: fleets.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_list_shows_leftovers(queue: fleets.Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     call("sales.orders")
     queue.change("lines", NOW, record=CLOSED_THEN)
 
-    def look(warehouse: Any, target: Any, archived: Any, form: Any) -> Left:
+    def look(warehouse: Any, target: Any, archived: Any, form: Any) -> LeftoverStatus:
         blocker = "a view reads it" if target.table == "orders" else ""
-        return Left(archived, "file:/w/t", ("file:/w/t_sync",), False, blocker)
+        return LeftoverStatus(archived, "file:/w/t", ("file:/w/t_sync",), False, blocker)
 
     nothing: Any = None
-    monkeypatch.setattr(leftovers, "look", look)
+    monkeypatch.setattr(leftovers, "read_status", look)
     monkeypatch.setattr(
         "tableferry.cli.fleet_options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
     )
@@ -464,7 +466,7 @@ def test_close_list_command_shows_leftovers(queue: fleets.Fleet, monkeypatch: py
         (["sales.orders", "--after-days", "-1"], 2, "Invalid value for '--after-days'"),
     ],
 )
-def test_close_command_reports_refused_tables(
+def test_close_reports_refused_table(
     queue: fleets.Fleet, arguments: list[str], status: int, message: str
 ) -> None:
     result = call(*arguments, status=status)

@@ -13,12 +13,12 @@ from tableferry import verify
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Appended
+from tableferry.fleet.hive_tables.hive_table import SOURCE_FILES, HiveColumn, HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, versions
+from tableferry.fleet.warehouse import table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import MADE_OF, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,
     DeltaDraft,
@@ -105,19 +105,19 @@ def test_recreated_or_changed_copy_is_compared_as_a_whole(
     files = tuple(file for file, _ in members("day=a"))
     partitions = (CatalogPartition("day=a", "file:/w/t/day=a"),)
     listed = TableFiles(TABLE, partitions, Listing(files, (), ()), 10**15)
-    known: dict[str, str] = {"current-snapshot-id": "8", MADE_OF: listed.digest}
+    known: dict[str, str] = {"current-snapshot-id": "8", SOURCE_FILES: listed.digest}
     statements: list[str] = []
     monkeypatch.setattr(iceberg, "_read_copy_properties", lambda *_: known)
     monkeypatch.setattr(iceberg, "_list_data_files", lambda *_: registered)
     monkeypatch.setattr(iceberg, "_map_file_names", lambda *_: "[]")
     monkeypatch.setattr(iceberg, "change_if_unchanged", lambda *_: statements.append("drop"))
     monkeypatch.setattr(iceberg_commit, "append", lambda *_: Appended([], None, "9", "[]"))
-    monkeypatch.setattr(versions, "current", lambda *_: "8")
+    monkeypatch.setattr(target_versions, "current_version", lambda *_: "8")
     # A file that is gone was compared too, so that none is left to be compared.
-    prepared = PreparedCopy(made=UPDATED, compared=ComparedFiles("as it was read", ALL))
+    prepared = PreparedCopy(iceberg_copy=UPDATED, compared=ComparedFiles("as it was read", ALL))
     spark: Any = SimpleNamespace(sql=lambda text: SimpleNamespace(collect=lambda: statements.append(text)))
     made = iceberg._create_copy(Warehouse(spark, spark, prepared=prepared), listed, TARGET)
-    assert (made.holds, made.since) == (members("day=a"), None)
+    assert (made.files, made.since) == (members("day=a"), None)
     assert len(statements) == (0 if len(registered) == 1 else 2)
     assert prepared.compared is None
 
@@ -156,15 +156,15 @@ def test_altered_table_is_compared_as_a_whole(
     prepared = PreparedCopy(listed=listed, by_file=True)
     spark: Any = SimpleNamespace(table=lambda _: SimpleNamespace(schema=[]))
     if form is TargetFormat.ICEBERG:
-        prepared.made = IcebergCopy(table.reading, "7", members("day=a"), members("day=a"))
+        prepared.iceberg_copy = IcebergCopy(table.reading, "7", members("day=a"), members("day=a"))
         reading = json.dumps([table.reading, [], None])
         properties = {"current-snapshot-id": "7"}
-        monkeypatch.setattr(asking, "properties", lambda *_: properties)
+        monkeypatch.setattr(table_descriptions, "properties", lambda *_: properties)
     else:
         reading = json.dumps([table.reading, "as Delta"])
         draft: Any = SimpleNamespace(files=files)
-        prepared.drafted = DeltaDraft(draft, reading, table.location, members("day=a"))
-        monkeypatch.setattr(comparison, "is_over", lambda *_: True)
+        prepared.delta_draft = DeltaDraft(draft, reading, table.location, members("day=a"))
+        monkeypatch.setattr(comparison, "is_in_hive_directory", lambda *_: True)
         monkeypatch.setattr(delta, "is_log_unchanged", lambda *_: True)
     prepared.compared = ComparedFiles(reading, members("day=a"))
     monkeypatch.setattr(comparison, "require_same_rows", lambda *_: 5)

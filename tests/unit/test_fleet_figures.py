@@ -455,8 +455,8 @@ def _trouble(fleet: Fleet, job: Job) -> tuple[datetime, Trouble, str] | None:
         )
     for record in sorted(fleet.notifications, key=lambda record: record.recorded_at):
         is_late = record.sent_at is None and record.recorded_at < NOW - DAY
-        is_noted = job.task_id in record.task_ids and record.message_id in job.record.letters["left"]
-        if is_late and is_noted and _is_to_notify(job):
+        is_recorded_table = job.task_id in record.task_ids and record.message_id in job.record.letters["left"]
+        if is_late and is_recorded_table and _is_to_notify(job):
             words = f"its notification of level {record.level} was recorded and not sent"
             return record.recorded_at, Trouble.NOTIFICATION_NOT_SENT, words
     return None

@@ -16,7 +16,7 @@ from tableferry.fleet.copies.iceberg_files.file_columns import (
     read_by_orc,
 )
 from tableferry.fleet.copies.iceberg_files.name_mapping import mapping_of, with_avro_names
-from tableferry.fleet.warehouse.hive_table import HiveColumn, iceberg_ids
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, iceberg_ids
 
 
 def column(name: str, kind: str, *inner: FileColumn, default: str = "") -> FileColumn:

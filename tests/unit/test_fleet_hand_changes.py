@@ -30,9 +30,9 @@ from tableferry.fleet.jobs.plan import Kind, plan
 from tableferry.fleet.jobs.steps import Rename, RestoreEntry, Shadow
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.modes.reverter import _prepare_revert
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry
+from tableferry.fleet.warehouse.job_tables import Entry
 
 C, R = Condition, PauseReason
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "tables-changed-by-hand.md"
@@ -172,7 +172,7 @@ def test_command_that_needs_a_free_name_is_after_the_statement_that_frees_it(
 def test_statement_that_frees_a_name_is_one_for_the_kind_of_its_table(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, statement: str
 ) -> None:
-    monkeypatch.setattr(existing, "kinds", lambda *_: {NAMES.target: kind})
+    monkeypatch.setattr(job_tables, "kinds", lambda *_: {NAMES.target: kind})
     spark, nothing = SimpleNamespace(conf={}), None
     warehouse = Warehouse(spark, nothing)  # type: ignore[arg-type]
     [(name, renamed)] = rename_statements(warehouse, at("probation")).items()
@@ -288,9 +288,9 @@ def test_conditions_are_read_from_the_entries_of_both_tables(
     checked = at("probation", record={"checked": {"location": "file:/w/orders", "created": CREATED}})
     names = Names.of(checked)
     tables = {names.target: new, names.hive: hive.kind if hive else None}
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {n: k for n, k in tables.items() if k})
-    monkeypatch.setattr(existing, "entries", lambda *_, **how: {names.hive: hive} if hive else {})
-    monkeypatch.setattr(existing, "kinds", lambda *_: {names.target: Kind.ICEBERG})
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {n: k for n, k in tables.items() if k})
+    monkeypatch.setattr(job_tables, "entries", lambda *_, **how: {names.hive: hive} if hive else {})
+    monkeypatch.setattr(job_tables, "kinds", lambda *_: {names.target: Kind.ICEBERG})
     warehouse: Any = SimpleNamespace(spark=None)
     assert table_conditions(warehouse, checked) == conditions
 
@@ -300,8 +300,8 @@ def test_hive_copy_of_a_job_without_a_recorded_check_counts_as_its_own(
 ) -> None:
     names = Names.of(at("probation"))
     tables = {names.target: Kind.ICEBERG, names.hive: Kind.HIVE}
-    monkeypatch.setattr(existing, "job_tables", lambda *_: tables)
-    monkeypatch.setattr(existing, "entries", lambda *_, **how: {names.hive: entry(Kind.HIVE)})
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: tables)
+    monkeypatch.setattr(job_tables, "entries", lambda *_, **how: {names.hive: entry(Kind.HIVE)})
     warehouse: Any = SimpleNamespace(spark=None)
     assert table_conditions(warehouse, at("probation")) == (C.SOUND, C.SOUND)
 

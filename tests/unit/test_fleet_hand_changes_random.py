@@ -50,9 +50,9 @@ from tableferry.fleet.modes.worker import Worker
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry
+from tableferry.fleet.warehouse.job_tables import Entry
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
 
@@ -134,7 +134,7 @@ class World:
 
     # The catalog, as the fleet reads it.
 
-    def job_tables(self, _: Warehouse, names: Names) -> Mapping[TableName, Kind]:
+    def list_job_tables(self, _: Warehouse, names: Names) -> Mapping[TableName, Kind]:
         actual = {name: table.kind for name, table in self.tables.items()}
         new = self.tables.get(names.target)
         if new and not new.ours and new.kind in (Kind.ICEBERG, Kind.DELTA):
@@ -361,8 +361,8 @@ def world(form: TargetFormat) -> Iterator[World]:
             made.names.target: Table(target_kind(made.job), set(rows)),
             made.names.hive: Table(Kind.HIVE, set(rows)),
         }
-        for name in ("job_tables", "kinds", "entries"):
-            patch.setattr(existing, name, getattr(made, name))
+        for name in ("list_job_tables", "kinds", "entries"):
+            patch.setattr(job_tables, name, getattr(made, name))
         patch.setattr(hand_change_pauses, "has_lost_metadata", made.has_lost_metadata)
         patch.setattr(hand_change_pauses, "rename_statements", made.rename_statements)
         for module in (job_run, shadow_mode):

@@ -1,4 +1,4 @@
-"""What a table's description says of the format of its files."""
+"""The file format in a Hive table's description."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _HIVE = "org.apache.hadoop.hive.ql.io"
             f"{_HIVE}.SequenceFileInputFormat",
             "sequencefile",
         ),
-        # Hive reads what they choose of the files, and Spark all.
+        # With these, Hive reads only some of the files, but Spark reads all.
         (
             f"{_HIVE}.parquet.serde.ParquetHiveSerDe",
             "org.apache.hudi.hadoop.HoodieParquetInputFormat",
             "other",
         ),
         (f"{_HIVE}.orc.OrcSerde", "", "other"),
-        # Their files name others, to which people write without any change to be seen here.
+        # Their files are lists of other files, so a listing shows no changes to the data.
         ("org.apache.hadoop.hive.serde2.OpenCSVSerde", f"{_HIVE}.SymlinkTextInputFormat", "other"),
         (f"{_HIVE}.parquet.serde.ParquetHiveSerDe", f"{_HIVE}.SymlinkTextInputFormat", "other"),
     ],
 )
-def test_a_format_is_told_by_the_classes_that_read_it(serde: str, input_format: str, expected: str) -> None:
+def test_serde_and_input_format_decide_file_format(serde: str, input_format: str, expected: str) -> None:
     description = {
         "provider": "hive",
         "type": "EXTERNAL",

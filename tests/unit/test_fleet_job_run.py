@@ -45,7 +45,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat
 from tableferry.spark.tables import TableName
@@ -247,7 +247,7 @@ def test_steps_after_unblock_do_not_count_as_blocked_time(
         return job
 
     monkeypatch.setattr(job_run, "perform", slowly)
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.DELTA})
     run = JobRun(store.save(job, NOW, lease=LEASE), store, Warehouse(nothing, nothing), clock, LEASE)
     advance(run, {pair: FORWARD[pair]})
     assert done == [UnblockWrites, CheckViews, WriteCheckpoint, WarnOfSharedFiles]
@@ -356,8 +356,8 @@ def test_table_that_replaced_new_table_is_not_copied_to_hive(
     """The Hive copy may be the only table with the rows."""
     monkeypatch.setattr(performer, "shadow", lambda *given, **how: pytest.fail("it is copied"))
     monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.OTHER})
-    monkeypatch.setattr(existing, "qualified", lambda _, name: name)
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.OTHER})
+    monkeypatch.setattr(job_tables, "qualified", lambda _, name: name)
     nothing: Any = None
     step = Shadow(ORDERS, Names.of(job()).hive, TargetFormat.ICEBERG)
     statement = re.compile(r"'tableferry\.source' = 'sales\.orders'")
@@ -375,8 +375,8 @@ def test_unchanged_copy_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(performer, "shadow", shadow)
     monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {})
-    monkeypatch.setattr(versions, "current", lambda *_: next(versions_now))
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {})
+    monkeypatch.setattr(target_versions, "current_version", lambda *_: next(versions_now))
     nothing: Any = None
     names, ready = Names.of(job()), job(state=State.ICEBERG_READY, shadow_watermark="7")
     step = ShadowWritten(names.copy, names.main, TargetFormat.ICEBERG)
@@ -394,7 +394,7 @@ def test_directories_that_shadow_run_cannot_remove_are_logged_and_recorded(
         performer, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
     )
     monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.DELTA})
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.DELTA})
     nothing: Any = None
     step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)
     noted = job()
@@ -414,7 +414,7 @@ def test_hive_table_that_keeps_its_name_stays_blocked_after_switch(
     store: Store, monkeypatch: pytest.MonkeyPatch, state: State, desired: State
 ) -> None:
     """Its writers would bypass the new table, which a person renamed."""
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {ORDERS: Kind.HIVE})
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.HIVE})
     store.add([NewJob(ORDERS, target_schema="lake", old_name=OldName.TABLE)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     rights = JobRecord(rights=(RIGHT,))
@@ -434,8 +434,8 @@ def test_hive_table_that_keeps_its_name_stays_blocked_after_switch(
 def test_pause_after_switch_keeps_writes_to_recreated_hive_table_blocked(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for read in ("job_tables", "kinds"):
-        monkeypatch.setattr(existing, read, lambda *_: {ORDERS: Kind.HIVE})
+    for read in ("list_job_tables", "kinds"):
+        monkeypatch.setattr(job_tables, read, lambda *_: {ORDERS: Kind.HIVE})
     store.add([NewJob(ORDERS)], NOW)
     [job] = store.claim(everything(), "w", now=NOW, lease=LEASE, limit=1)
     pair = (State.WRITES_UNBLOCKED, State.HIVE_DROPPED)

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import conditions
 
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import FOLDER as FOLDER_KEY
+from tableferry.fleet.hive_tables.progress_properties import RUNS, TARGET, ShadowProgress
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files import settlement, suspended_runs
@@ -20,9 +23,6 @@ from tableferry.fleet.late_files.settlement import _acceptance_key, _is_accepted
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.progress_properties import FOLDER as FOLDER_KEY
-from tableferry.fleet.warehouse.progress_properties import RUNS, TARGET, Marks
 from tableferry.spark.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"
@@ -223,7 +223,7 @@ def test_files_of_unfinished_runs_are_refused_without_next_run(
     nothing: Any = None
     record = FileRecord(nothing, FOLDER, ROOT)
     recorded = RecordedFiles(frozenset(known), frozenset())
-    monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
+    monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: table)
     monkeypatch.setattr(
         suspended_runs, "listing", lambda warehouse, table, partitions: Listing(READS, (), ())
     )
@@ -255,7 +255,9 @@ def test_partition_in_directory_with_other_name_is_rewritten_after_suspended_run
         file(f"{directory}/{name}")
         for directory in ("file:/elsewhere/k=9", "k=1", f"{FOLDER}/n7-aaaaaaaa/k=2", "k=2")
     ]
-    in_use = settlement._partitions_of_unfinished_runs(copy, record, Marks(None, "", FOLDER), unfinished)
+    in_use = settlement._partitions_of_unfinished_runs(
+        copy, record, ShadowProgress(None, "", FOLDER), unfinished
+    )
     assert in_use == ({one, two, three} if odd else {one, two})
 
 
@@ -286,7 +288,7 @@ def test_check_waits_only_for_undecided_files_of_first_listing(
 
     def settle() -> settlement.Settlement:
         name = TableName(("c", "s", "t"))
-        marks = Marks(None, "", FOLDER)
+        marks = ShadowProgress(None, "", FOLDER)
         return settlement.settle_late_files(copy, target, name, TargetFormat.DELTA, marks, decide=True)
 
     if committed:
@@ -319,7 +321,7 @@ def test_late_file_is_refused_after_columns_were_renamed(
     target: Any = SimpleNamespace(
         shared=None, type_substitutes={}, columns=lambda: columns, is_renamed=renamed
     )
-    marks = Marks(None, "", FOLDER)
+    marks = ShadowProgress(None, "", FOLDER)
     if renamed:
         with conditions.raises("LATE_FILES_NOT_TAKEABLE", table=NAME):
             settlement.settle_late_files(copy, target, NAME, TargetFormat.ICEBERG, marks)

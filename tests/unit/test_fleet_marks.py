@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tableferry.fleet.warehouse.progress_properties import fingerprint, has_same_partitions
+from tableferry.fleet.hive_tables.progress_properties import fingerprint, has_same_partitions
 
 SPECS, PLACES = ("day=a", "day=b"), ("file:/w/t/day=a", "file:/w/t/day=b")
 

@@ -1,4 +1,4 @@
-"""What is found out about tables before anybody is notified, and how it is printed."""
+"""Checks, forecasts and reports of the preflight."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from tableferry.fleet.checks.preflight import first_finding
 from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
 from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
 from tableferry.fleet.hive_copy.table import scratch_name
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
@@ -42,11 +44,10 @@ from tableferry.fleet.reports.preflight import (
     preflight_lines,
     preflight_page,
 )
-from tableferry.fleet.warehouse import existing, hive, metastore, shared_directories
+from tableferry.fleet.warehouse import hive, job_tables, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
-from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable
-from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, TableDirectories
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import CatalogTable, TableName
@@ -78,18 +79,18 @@ def reasons(facts: PreflightFacts, form: TargetFormat = ICEBERG) -> list[PauseRe
     return [finding.reason for finding in findings(facts, form)]
 
 
-def test_a_table_that_can_be_migrated() -> None:
+def test_migratable_table_has_no_findings() -> None:
     for form in TargetFormat:
         assert reasons(FACTS, form) == []
     assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(FACTS, DELTA)[0]
     assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=())), ICEBERG) == ()
 
 
-def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> None:
+def test_remark_warns_about_files_shared_with_delta_table() -> None:
     keeps_name = replace(FACTS, keeps_name=True)
     assert reasons(keeps_name, DELTA) == [PauseReason.UNSUPPORTED_LAYOUT]
     assert reasons(keeps_name, ICEBERG) == reasons(replace(keeps_name, rewritten=True), DELTA) == []
-    assert "shares its files with the Delta table: nothing may read it" in remarks(FACTS, DELTA)[-1]
+    assert "shares its files with the Delta table: don't read it" in remarks(FACTS, DELTA)[-1]
     assert "shares its files" not in " ".join(remarks(replace(FACTS, rewritten=True), DELTA))
 
 
@@ -98,7 +99,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
     [
         (replace(FACTS, table=replace(TABLE, managed=True)), None, None),
         (
-            replace(FACTS, table=replace(TABLE, managed=True), movable=False),
+            replace(FACTS, table=replace(TABLE, managed=True), can_make_external=False),
             PauseReason.MANAGED_TABLE,
             PauseReason.MANAGED_TABLE,
         ),
@@ -108,7 +109,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
             PauseReason.REMOVES_FILES,
         ),
         (
-            replace(FACTS, neighbours=((OTHER, f"{ROOT}/day=1"),)),
+            replace(FACTS, overlapping=((OTHER, f"{ROOT}/day=1"),)),
             PauseReason.SHARED_DIRECTORY,
             PauseReason.SHARED_DIRECTORY,
         ),
@@ -135,7 +136,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
             for rewritten in (False, True)
         ),
         (
-            # By a column _day, and in a hidden directory itself, of which no listing begins above.
+            # Partitioned by _day, in a hidden directory; a listing starts in this directory.
             replace(
                 FACTS,
                 table=replace(TABLE, location="file:/w/_orders"),
@@ -153,7 +154,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
             for rewritten in (False, True)
         ),
         (replace(FACTS, table=BY_DOUBLE), None, None),
-        # Nobody has registered their partitions, and a Delta table's VACUUM would take these for its own.
+        # Their partitions aren't in the catalog, so a Delta table's VACUUM would remove these files.
         (replace(FACTS, files=Listing((), (), (FILE,))), None, PauseReason.UNSUPPORTED_LAYOUT),
         (replace(FACTS, files=Listing((), (), (FILE,)), rewritten=True), None, None),
         (
@@ -164,7 +165,7 @@ def test_hive_table_that_shares_its_files_with_a_delta_table_is_not_used() -> No
         (replace(FACTS, partitions=(ZERO,)), None, None),
     ],
 )
-def test_what_a_later_step_would_refuse_is_found(
+def test_preflight_finds_refusals_of_later_steps(
     facts: PreflightFacts, iceberg: PauseReason | None, delta: PauseReason | None
 ) -> None:
     assert reasons(facts) == ([iceberg] if iceberg else [])
@@ -172,7 +173,7 @@ def test_what_a_later_step_would_refuse_is_found(
 
 
 @pytest.mark.parametrize("form", TargetFormat)
-def test_each_name_of_a_migration_has_to_fit_a_metastore(form: TargetFormat) -> None:
+def test_preflight_checks_length_of_all_migration_names(form: TargetFormat) -> None:
     suffix = f"_{form.value}_tableferry_dropped"
 
     def named(length: int) -> PreflightFacts:
@@ -186,19 +187,19 @@ def test_each_name_of_a_migration_has_to_fit_a_metastore(form: TargetFormat) -> 
     assert str(found.parameters["name"]).endswith(f"t{suffix}")
 
 
-def test_files_of_no_partition_are_reported() -> None:
+def test_remark_lists_files_without_partition() -> None:
     stray = replace(FACTS, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
     assert reasons(stray) == []
     assert f"{ROOT}/old/b" in remarks(stray, DELTA)[1]
 
 
-def test_a_schema_that_cant_be_listed_is_in_the_report() -> None:
+def test_remark_names_unlisted_schema() -> None:
     hidden = replace(FACTS, unlisted=(TableName(("spark_catalog", "secret")),))
     assert reasons(hidden) == []
     assert "the tables of spark_catalog.secret can't be listed" in remarks(hidden, DELTA)[1]
 
 
-def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_listing_is_cached_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     session: Any = Session(["sales", "secret"])
     tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None)}
     listed: list[str] = []
@@ -211,18 +212,18 @@ def test_the_catalog_is_listed_once_in_ten_minutes(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(shared_directories, "list_tables", list_tables)
     clock = iter((0.0, 600.0, 600.0, 601.0, 601.0))
-    neighbourhood = Neighbourhood(lambda: next(clock))
-    assert neighbourhood.around(session, NAME, ROOT) == ()
+    directories = TableDirectories(lambda: next(clock))
+    assert directories.overlapping(session, NAME, ROOT) == ()
     tables["copies"] = CatalogTable(OTHER, "hive", "external", ROOT, None)
-    assert neighbourhood.unlisted(session, NAME) == (TableName(("spark_catalog", "secret")),)
-    assert neighbourhood.around(session, NAME, ROOT) == ()
-    assert neighbourhood.around(session, NAME, ROOT) == ((OTHER, ROOT),)
+    assert directories.unlisted(session, NAME) == (TableName(("spark_catalog", "secret")),)
+    assert directories.overlapping(session, NAME, ROOT) == ()
+    assert directories.overlapping(session, NAME, ROOT) == ((OTHER, ROOT),)
     assert listed == ["sales", "secret"] * 2
-    own = Neighbourhood()
-    assert own.around(session, NAME, ROOT, apart=(OTHER,)) == ()
+    own = TableDirectories()
+    assert own.overlapping(session, NAME, ROOT, apart=(OTHER,)) == ()
 
 
-def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_finding_reports_changes_since_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = job(state=State.READY, desired_state=State.WRITES_BLOCKED, target_format=DELTA)
     steps = plan(ready, {NAME: Kind.HIVE})
     assert [type(step) for step in steps] == [RepeatPreflight, TryShadow, CompareAhead, BlockWrites]
@@ -233,10 +234,10 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
         return {key: CatalogTable(name, "hive", "external", ROOT, None) for key, name in tables.items()}
 
     monkeypatch.setattr(shared_directories, "list_tables", list_tables)
-    monkeypatch.setattr(hive, "demand", lambda warehouse, name: table)
-    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: table)
+    monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     found_kinds = {NAME: Kind.HIVE, own: Kind.DELTA}
-    monkeypatch.setattr(existing, "job_tables", lambda *_: found_kinds)
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: found_kinds)
     session: Any = Session(["sales"])
     warehouse = Warehouse(session, session)
     assert first_finding(warehouse, ready) is None
@@ -247,7 +248,7 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
     assert (found := first_finding(warehouse, ready)) is not None
     assert found.reason is PauseReason.SHARED_DIRECTORY
     assert found.parameters["others"] == [f"{OTHER} at {ROOT}"]
-    # Before anybody is kept from writing, for the switch would be refused behind the block.
+    # The check is made before writes are blocked, because the switch would be refused after that.
     for name, kind in (
         (Names.of(ready).hive, Kind.HIVE),
         (Names.of(ready).archived, Kind.HIVE),
@@ -261,7 +262,7 @@ def test_the_switch_looks_first_at_what_people_did_meanwhile(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("form", "rewritten"), [(ICEBERG, False), (DELTA, False), (DELTA, True)])
-def test_nothing_may_lie_where_the_new_table_s_own_files_go(
+def test_preflight_refuses_table_in_new_tables_directory(
     form: TargetFormat, rewritten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = job(state=State.READY, desired_state=State.WRITES_BLOCKED, target_format=form)
@@ -271,13 +272,13 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
     own = Names.of(ready).copy
     tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None)}
     tables[own.table] = replace(trial, name=own)
-    # By which a worker that sleeps was trying to write.
+    # The table of a suspended worker's trial.
     tries = scratch_name(NAME)
     tables[tries.table] = CatalogTable(tries, "hive", "external", f"{ROOT}_sync/try-1", None)
     monkeypatch.setattr(shared_directories, "list_tables", lambda *_: tables)
-    monkeypatch.setattr(hive, "demand", lambda warehouse, name: TABLE)
-    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
-    monkeypatch.setattr(existing, "job_tables", lambda *_: {NAME: Kind.HIVE})
+    monkeypatch.setattr(hive, "require_hive_table", lambda warehouse, name: TABLE)
+    monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
+    monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {NAME: Kind.HIVE})
     session: Any = Session(["sales"])
     assert first_finding(Warehouse(session, session), ready) is None
     tables["copies"] = trial
@@ -290,8 +291,8 @@ def test_nothing_may_lie_where_the_new_table_s_own_files_go(
         assert found.parameters["others"] == [f"{OTHER} at {ROOT}_{form.value}"]
 
 
-def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who overwrites that table's partition takes the files away that the new table reads."""
+def test_preflight_refuses_partition_in_other_tables_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An overwrite of that table's partition would remove files that the new table reads."""
     other = CatalogTable(OTHER, "hive", "external", "file:/elsewhere", None)
     tables = {"orders": CatalogTable(NAME, "hive", "external", ROOT, None), "copies": other}
     partitions = [INSIDE, OUTSIDE]
@@ -300,12 +301,12 @@ def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: 
     monkeypatch.setattr(hive, "partitions", lambda *_: partitions)
     monkeypatch.setattr(preflight_module, "listing", lambda *_: Listing((FILE,), (), ()))
     monkeypatch.setattr(preflight_module, "_later_refusals", lambda *_: iter(()))
-    monkeypatch.setattr(metastore, "reached", lambda spark, name: True)
+    monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     session: Any = Session(["sales"])
 
     def found() -> tuple[PauseFinding, ...]:
         ready = job(target_format=ICEBERG)
-        return preflight_module.preflight(Warehouse(session, session), ready, Neighbourhood()).findings
+        return preflight_module.preflight(Warehouse(session, session), ready, TableDirectories()).findings
 
     [finding] = found()
     assert finding.reason is PauseReason.SHARED_DIRECTORY
@@ -315,7 +316,7 @@ def test_no_partition_outside_may_lie_in_another_table_s_directory(monkeypatch: 
 
 
 class Session:
-    """A session that knows the schemas of a catalog."""
+    """A session with a catalog's schemas."""
 
     def __init__(self, schemas: list[str]) -> None:
         self.schemas = schemas
@@ -327,7 +328,7 @@ class Session:
         return [(schema,) for schema in self.schemas]
 
 
-def test_the_wait_is_forecast_by_what_others_took() -> None:
+def test_blocked_time_is_forecast_from_earlier_migrations() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = Job(1, "spark_catalog", "sales", "orders", created_at=now, last_updated_time=now)
     ice, delta = TargetFormat.ICEBERG, TargetFormat.DELTA
@@ -343,16 +344,16 @@ def test_the_wait_is_forecast_by_what_others_took() -> None:
     assert blocked_seconds(1, 1, delta, done) == 60
     assert blocked_seconds(1000, 1, delta, done) == 600
     assert blocked_seconds(1, 20_000, delta, done) == 1200
-    # A table that holds nothing takes 20 s, and each 1,000 bytes 40.
+    # An empty table takes 20 s, and each 1,000 bytes take 40 s.
     done.append(took(20.0, 0, 0))
     assert blocked_seconds(0, 0, delta, done) == 20
     assert blocked_seconds(1, 20_000, delta, done) == pytest.approx(820)
-    # It's the same for Iceberg, whatever the size.
+    # For Iceberg, the time doesn't depend on the size.
     done += [took(3.0, 1, 10, ice), took(5.0, 10, 1000, ice), took(3.0, 100, 100_000, ice)]
     assert blocked_seconds(5000, 10**9, ice, done) == pytest.approx(11 / 3)
 
 
-def test_how_long_rows_are_written_anew_is_forecast_by_their_bytes() -> None:
+def test_rewrite_time_is_forecast_from_bytes() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     job = Job(1, "spark_catalog", "sales", "orders", created_at=now, last_updated_time=now)
     begun = job.with_record(rewritten={"files": 1, "bytes": 500})
@@ -368,7 +369,7 @@ FINE = Preflight(NAME, ICEBERG, (), ("a remark",), "parquet", 1204, 3_400_000_00
 STOPPED = Preflight(OTHER, DELTA, (PauseFinding(PauseReason.REMOVES_FILES, Refused("<b>it removes files")),))
 
 
-def test_it_reads_as_text() -> None:
+def test_preflight_text_lists_tables_and_findings() -> None:
     assert list(preflight_lines([FINE, STOPPED])) == [
         "spark_catalog.sales.orders: parquet to Iceberg, 1,204 files, 3.4 GB, 365 partitions; "
         "writers wait about 2 min 10 s",
@@ -391,24 +392,24 @@ def test_finding_has_its_condition_and_parameters_in_json() -> None:
         **refusal.to_dict(),
         "text": f"[PARTITION_OF_NEGATIVE_ZERO] {refusal.message} {refusal.remedy}",
     }
-    # A reason without details isn't named twice.
+    # A reason without details is printed once.
     view = PauseFinding(PauseReason.IS_VIEW, Paused("IS_VIEW", table=NAME))
     assert view.text == f"{NAME} is a view. Leave it out, and add the tables that it reads."
 
 
-def test_it_reads_as_a_page() -> None:
+def test_preflight_page_lists_tables_and_findings() -> None:
     text = preflight_page([FINE, STOPPED])
     assert "&lt;b&gt;it" in text.replace("<wbr>", "")
     assert "<b>it" not in text
     assert "2 min 10 s" in text
-    # The table's and, as it's the only one, its format's.
+    # The table's value, and the same value for its format.
     assert text.count("not read") == 4 + 2
     assert "0 B" not in text
     assert "not known yet" in preflight_page([replace(FINE, blocked_seconds=None)])
     assert "What prevents" not in preflight_page([FINE])
 
 
-def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
+def test_report_shows_size_and_time_of_rewritten_tables() -> None:
     rewritten = replace(FINE, stored_as="text", rewritten=True, rewrite_seconds=60.0)
     lines = list(preflight_lines([rewritten, replace(rewritten, rewrite_seconds=120.0), FINE]))
     assert "365 partitions; rewritten in about 1 min 0 s; writers wait" in lines[0]
@@ -417,7 +418,7 @@ def test_what_is_written_anew_is_said_with_its_size_and_time() -> None:
     assert list(preflight_lines(first))[-2] == (
         "1 table of 3.4 GB is rewritten; the duration is known after the first."
     )
-    # What is stopped isn't written at all.
+    # A table with findings isn't rewritten.
     refused = replace(rewritten, findings=STOPPED.findings)
     assert not any("is rewritten" in line for line in preflight_lines([refused]))
     text = preflight_page([rewritten])
@@ -434,7 +435,7 @@ def stopped(number: int, *reasons: PauseReason) -> Preflight:
     )
 
 
-def test_what_stops_most_tables_comes_first_with_one_remedy() -> None:
+def test_most_frequent_finding_is_first_with_one_remedy() -> None:
     shared, view = PauseReason.SHARED_DIRECTORY, PauseReason.IS_VIEW
     found = causes([stopped(1, view), FINE, stopped(2, shared, view), stopped(3, shared), stopped(4, shared)])
     assert [(cause.reason, [table.table for table, _ in cause.stopped]) for cause in found] == [
@@ -446,7 +447,7 @@ def test_what_stops_most_tables_comes_first_with_one_remedy() -> None:
 
 
 @pytest.mark.parametrize("reason", [reason for reason in PauseReason if reason is not PauseReason.NONE])
-def test_whatever_reason_is_found_has_a_remedy(reason: PauseReason) -> None:
+def test_each_reason_has_remedy(reason: PauseReason) -> None:
     (cause,) = causes([stopped(1, reason)])
     assert cause.what
     assert cause.remedy
@@ -465,10 +466,10 @@ def test_whatever_reason_is_found_has_a_remedy(reason: PauseReason) -> None:
         ),
     ],
 )
-def test_a_table_that_cannot_be_looked_at_leaves_the_others(
+def test_failed_check_of_table_keeps_other_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
 ) -> None:
-    def look(warehouse: Warehouse, table: NewJob, neighbourhood: Neighbourhood) -> Preflight:
+    def look(warehouse: Warehouse, table: NewJob, directories: TableDirectories) -> Preflight:
         if table.name == OTHER:
             raise error
         return replace(FINE, table=table.name)
@@ -486,9 +487,7 @@ def test_a_table_that_cannot_be_looked_at_leaves_the_others(
     ]
 
 
-def test_a_forecast_goes_by_the_tables_that_were_moved_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forecast_uses_latest_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fleets.opened(tmp_path)
     fleet = fleets.Fleet(store)
     monkeypatch.setattr(preflight_run, "_LATEST", 2)
@@ -500,10 +499,10 @@ def test_a_forecast_goes_by_the_tables_that_were_moved_last(
         fleet.migrated(table, fleets.days_ago(days))
     fleet.finished("archived", fleets.days_ago(1))
     assert store.archive(schema.jobs.c.tbl_name == "archived", fleets.NOW) == 1
-    assert [job.tbl_name for job in preflight_run._moved_last(store)] == ["archived", "latest"]
+    assert [job.tbl_name for job in preflight_run._latest_migrations(store)] == ["archived", "latest"]
 
 
-def test_tables_are_counted_by_format() -> None:
+def test_report_counts_tables_by_format() -> None:
     large = replace(FINE, table=OTHER, bytes=9_000_000_000_000, blocked_seconds=None)
     assert kinds([FINE, STOPPED, large, replace(FINE, findings=STOPPED.findings)]) == [
         Kinds("parquet", "Iceberg", 3, 2, 3, 3 * 1204, 9_006_800_000_000, 260.0),
@@ -511,7 +510,7 @@ def test_tables_are_counted_by_format() -> None:
     ]
 
 
-def test_a_page_of_many_tables_shows_the_largest_and_says_where_all_are() -> None:
+def test_page_of_many_tables_shows_largest_and_links_all() -> None:
     many = [replace(FINE, bytes=number) for number in range(600)]
     many += [stopped(number, PauseReason.IS_VIEW) for number in range(80)]
     text = preflight_page(many)
@@ -524,7 +523,7 @@ def test_a_page_of_many_tables_shows_the_largest_and_says_where_all_are() -> Non
     assert "The table is a view: 80 tables" in text
 
 
-def test_it_reads_as_csv() -> None:
+def test_preflight_csv_has_row_for_each_table() -> None:
     odd = replace(STOPPED, remarks=('say "so"', "two,\nlines"))
     rows = list(csv.DictReader(StringIO(preflight_csv([FINE, odd]))))
     assert rows[0] == {
@@ -551,7 +550,7 @@ PLACES = st.lists(st.sampled_from(("a", "b", "a-", "ab")), max_size=4).map(
 
 
 @given(st.lists(PLACES, max_size=8), PLACES)
-def test_tables_around_a_directory(places: list[str], location: str) -> None:
+def test_directory_index_finds_overlapping_tables(places: list[str], location: str) -> None:
     tables = [(TableName(("c", "s", f"t{number}")), root) for number, root in enumerate(places)]
     around = [
         (name, root)
@@ -559,6 +558,6 @@ def test_tables_around_a_directory(places: list[str], location: str) -> None:
         if below(root, location) is not None or below(location, root) is not None
     ]
     index = DirectoryIndex(tables)
-    assert sorted(index.around(NAME, location), key=str) == sorted(around, key=str)
+    assert sorted(index.overlapping(NAME, location), key=str) == sorted(around, key=str)
     for name, root in tables:
-        assert name not in [neighbour for neighbour, _ in index.around(name, root)]
+        assert name not in [neighbour for neighbour, _ in index.overlapping(name, root)]

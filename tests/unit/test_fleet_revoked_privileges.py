@@ -30,7 +30,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import old_name
+from tableferry.fleet.warehouse import old_name_view
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark.tables import TableName
 from tableferry.testing import FixedClock
@@ -127,7 +127,7 @@ def test_revert_restores_privileges_of_the_hive_table_from_a_catalog_without_pri
     logged_in.rename_table(str(names.main), str(names.hive))
     if old_notes:
         noted_as_before(run)
-    # A worker may die before it has saved the state.
+    # A worker may crash before it saves the state.
     for _ in range(2):
         run.perform(UnblockWrites(names.target))
         assert not run.job.record.rights
@@ -172,11 +172,11 @@ def test_readers_of_a_table_get_select_on_the_view_with_its_name(
     run.perform(BlockWrites(names.main))
     logged_in.rename_table(str(names.main), str(names.hive))
 
-    def make_view(_: Warehouse, name: TableName, target: TableName) -> None:
+    def create_view(_: Warehouse, name: TableName, target: TableName) -> None:
         logged_in.put_table(str(name), "someone@example.com")
         logged_in.tables[str(name)]["table_type"] = "VIEW"
 
-    monkeypatch.setattr(old_name, "make_view", make_view)
+    monkeypatch.setattr(old_name_view, "create_view", create_view)
     run.perform(MakeView(names.main, names.target))
     assert logged_in.granted(str(names.main)) == READERS
     assert logged_in.tables[str(names.main)]["owner"] == "boss@corp.com"

@@ -29,12 +29,12 @@ from tableferry.fleet.copies.rewrite.partitions import (
     split_into_chunks,
 )
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.hive_tables.hive_table import READING, SOURCE, HiveColumn, HiveTable
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import hive, shared_directories, versions
+from tableferry.fleet.warehouse import hive, shared_directories, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveColumn, HiveTable
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName
@@ -273,7 +273,7 @@ def test_copy_without_its_first_commits_is_refused(
     frame.select = lambda *_: frame
     spark: Any = SimpleNamespace(sql=lambda _: frame)
     nothing: Any = None
-    monkeypatch.setattr(versions, "current", lambda *_: "9")
+    monkeypatch.setattr(target_versions, "current_version", lambda *_: "9")
     rows[:] = every
     assert rewritten_copy.read(Warehouse(spark, nothing), COPY, form).held.keys() == {"day=a"}
     rows[:] = every[1:] if form is ICEBERG else every[:1]
@@ -294,7 +294,7 @@ def test_files_of_a_table_that_was_not_dropped_stay_in_any_catalog(
         all_names=lambda _: ("data", "metadata"), remove=removed.append, remove_empty=removed.append
     )
     monkeypatch.setattr(shared_directories, "_tables", lambda _, catalog, unlisted: tables.get(catalog, ()))
-    monkeypatch.setattr(hive, "layout", lambda *_: TABLE)
+    monkeypatch.setattr(hive, "read_layout", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: ())
     monkeypatch.setattr(rewritten_copy, "storage_of", lambda *_: storage)
     nothing: Any = None

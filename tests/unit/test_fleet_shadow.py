@@ -26,20 +26,20 @@ from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.iceberg_changes import IcebergTarget
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata
 from tableferry.fleet.hive_copy.table import HiveCopy
-from tableferry.fleet.shadow_runs.unused_directories import find_unused_directories
-from tableferry.fleet.warehouse.context import Access, Warehouse
-from tableferry.fleet.warehouse.partition_conditions import chunks, spec, where
-from tableferry.fleet.warehouse.partitions import Partition, canonical, parse, parsed, spell
-from tableferry.fleet.warehouse.progress_properties import (
+from tableferry.fleet.hive_tables.partition_conditions import chunks, spec, where
+from tableferry.fleet.hive_tables.partitions import Partition, canonical, parse, parsed, spell
+from tableferry.fleet.hive_tables.progress_properties import (
     FOLDER,
     PENDING,
     RUNS,
     SWEEP,
     TARGET,
     WATERMARK,
-    Marks,
+    ShadowProgress,
 )
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.shadow_runs.unused_directories import find_unused_directories
+from tableferry.fleet.warehouse.context import Access, Warehouse
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
@@ -90,31 +90,37 @@ PROPERTIES = {TARGET: "id", WATERMARK: "7", PENDING: "8", FOLDER: "/w/t_sync/id"
 
 class TestMarks:
     def test_recorded_watermark_has_precedence(self) -> None:
-        marks = Marks.read(PROPERTIES, "/w/t", "id", "3")
-        assert marks == Marks("7", "8", "/w/t_sync/id")
-        assert marks.half_copied == "8"
+        marks = ShadowProgress.read(PROPERTIES, "/w/t", "id", "3")
+        assert marks == ShadowProgress("7", "8", "/w/t_sync/id")
+        assert marks.interrupted_version == "8"
 
     def test_given_watermark_is_used_before_first_run(self) -> None:
-        assert Marks.read({}, "/w/t", "id", "3").watermark == "3"
-        assert Marks.read({}, "/w/t/", "0123456789", None) == Marks(None, "", "/w/t_sync/01234567")
+        assert ShadowProgress.read({}, "/w/t", "id", "3").watermark == "3"
+        assert ShadowProgress.read({}, "/w/t/", "0123456789", None) == ShadowProgress(
+            None, "", "/w/t_sync/01234567"
+        )
 
     def test_watermark_recorded_as_unknown_stays_unknown(self) -> None:
         """The given version may belong to an earlier table, because Delta versions are small numbers."""
         unknown = PROPERTIES | {WATERMARK: ""}
-        assert Marks.read(unknown, "/w/t", "id", "3").watermark is None
+        assert ShadowProgress.read(unknown, "/w/t", "id", "3").watermark is None
         # Spark omits empty properties.
         shown = {key: value for key, value in unknown.items() if value}
-        assert Marks.read(shown, "/w/t", "id", "3").watermark is None
+        assert ShadowProgress.read(shown, "/w/t", "id", "3").watermark is None
 
     def test_marks_of_another_target_are_ignored(self) -> None:
-        assert Marks.read(PROPERTIES, "/w/t", "other", "3") == Marks("3", "", "/w/t_sync/other")
+        assert ShadowProgress.read(PROPERTIES, "/w/t", "other", "3") == ShadowProgress(
+            "3", "", "/w/t_sync/other"
+        )
 
     def test_finished_runs_of_another_target_are_kept(self) -> None:
         properties = PROPERTIES | {f"{RUNS}_000": "aaaaaaaa,bbbbbbbb"}
-        assert Marks.read(properties, "/w/t", "other", None).runs == ("aaaaaaaa", "bbbbbbbb")
+        assert ShadowProgress.read(properties, "/w/t", "other", None).runs == ("aaaaaaaa", "bbbbbbbb")
 
     def test_pending_sweep_is_not_half_copied(self) -> None:
-        assert Marks.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).half_copied == ""
+        assert (
+            ShadowProgress.read(PROPERTIES | {PENDING: SWEEP}, "/w/t", "id", None).interrupted_version == ""
+        )
 
 
 class TestColumns:
@@ -399,7 +405,7 @@ class TestExpiredSnapshots:
         return IcebergTarget(spark, TableName(("ice", "s", "t")), found)
 
     def test_rows_are_compared_if_columns_may_have_changed(self) -> None:
-        marks = Marks("2", "", "/w/t_sync/u")
+        marks = ShadowProgress("2", "", "/w/t_sync/u")
         changes = self.target(schemas=SWAPPED).changes(marks, {"a": "int", "b": "int"}, [])
         assert changes.compare_all == "columns were renamed, dropped or retyped"
         fields = [{"id": 1, "name": "id", "type": "int"}, {"id": 2, "name": "x", "type": "int"}]
@@ -414,7 +420,7 @@ class TestExpiredSnapshots:
         """The snapshot changed no rows, so no rows are copied."""
         snapshot = {"snapshot-id": 3, "parent-snapshot-id": 2, "schema-id": 1}
         unchanged = snapshot | {"summary": {"operation": "replace"}}
-        marks = Marks("2", "", "/w/t_sync/u")
+        marks = ShadowProgress("2", "", "/w/t_sync/u")
         assert self.target(snapshots=[unchanged]).changes(marks, {"id": "int"}, []) == Changes()
 
     def test_partitions_of_files_in_expired_snapshot_are_unknown(self) -> None:

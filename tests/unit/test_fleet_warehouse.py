@@ -1,4 +1,4 @@
-"""What the fleet decides about tables without Spark: eligibility, name mappings, mentions and properties."""
+"""Eligibility, name mappings and types of tables; without Spark."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     with_file_names,
     with_orc_positions,
 )
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
 from tableferry.spark.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))
@@ -46,9 +46,7 @@ def struct(*fields: tuple[str, dict[str, Any]]) -> dict[str, Any]:
         (kind("map", key_type=kind("variant"), value_type=STRING), "c.key", "variant"),
     ],
 )
-def test_a_type_that_iceberg_lacks_is_named_with_its_column(
-    of: dict[str, Any], path: str, named: str
-) -> None:
+def test_refusal_of_unsupported_type_has_column_path(of: dict[str, Any], path: str, named: str) -> None:
     finding = ineligibility(table(HiveColumn("c", of)), TargetFormat.ICEBERG)
     assert finding is not None
     assert finding.reason is PauseReason.UNSUPPORTED_SCHEMA
@@ -57,7 +55,7 @@ def test_a_type_that_iceberg_lacks_is_named_with_its_column(
     assert (to_delta is not None) == named.startswith(("void", "interval"))
 
 
-def test_only_iceberg_refuses_partitions_by_time() -> None:
+def test_timestamp_partition_column_is_refused_only_for_iceberg() -> None:
     by_time = table(HiveColumn("at", kind("timestamp_ltz")), by=("AT",))
     assert ineligibility(by_time, TargetFormat.DELTA) is None
     finding = ineligibility(by_time, TargetFormat.ICEBERG)
@@ -78,9 +76,7 @@ def test_only_iceberg_refuses_partitions_by_time() -> None:
         ("metadata", TargetFormat.ICEBERG, False),
     ],
 )
-def test_names_that_readers_give_to_columns_of_their_own_are_refused(
-    name: str, form: TargetFormat, refused: bool
-) -> None:
+def test_reserved_column_name_is_refused(name: str, form: TargetFormat, refused: bool) -> None:
     for by in ((), (name,)):
         finding = ineligibility(table(HiveColumn(name, STRING), by=by), form)
         assert (finding is not None) is refused
@@ -90,7 +86,7 @@ def test_names_that_readers_give_to_columns_of_their_own_are_refused(
     assert ineligibility(table(HiveColumn("s", struct((name, STRING)))), form) is None
 
 
-def test_types_are_written_as_iceberg_has_them() -> None:
+def test_hive_type_is_written_as_iceberg_type() -> None:
     nested = struct(
         ("a b", kind("decimal", precision=10, scale=2)),
         ("m", kind("map", key_type=kind("varchar", length=9), value_type=kind("tinyint"))),
@@ -111,7 +107,7 @@ MAPPING = [
 ]
 
 
-def test_a_file_s_spellings_are_added_at_every_depth() -> None:
+def test_name_mapping_gets_file_names_at_every_depth() -> None:
     inner = {"type": "struct", "fields": [{"name": "A", "type": "integer"}]}
     file = {"fields": [{"name": "ID", "type": "integer"}, {"name": "S", "type": inner}]}
     assert list(leaf_ids(MAPPING)) == [1, 4, 3]
@@ -124,7 +120,7 @@ def test_a_file_s_spellings_are_added_at_every_depth() -> None:
     assert with_file_names(spelled, file) == spelled
 
 
-def test_within_lists_and_maps_too() -> None:
+def test_name_mapping_gets_file_names_in_lists_and_maps() -> None:
     fields = [{"field-id": 3, "names": ["a"]}]
     mapping = [
         {"field-id": 1, "names": ["l"], "fields": [{"field-id": 2, "names": ["element"], "fields": fields}]},
@@ -149,23 +145,23 @@ def test_within_lists_and_maps_too() -> None:
     assert spelled[1]["fields"][1]["fields"][0]["names"] == ["a", "A"]
 
 
-def test_a_name_that_a_file_has_twice_is_left_to_the_comparison() -> None:
+def test_name_mapping_skips_ambiguous_file_names() -> None:
     file = {"fields": [{"name": "Id", "type": "integer"}, {"name": "ID", "type": "integer"}]}
     assert with_file_names(MAPPING, file) == MAPPING
 
 
-def test_old_orc_files_are_read_by_place() -> None:
+def test_columns_of_old_orc_files_are_mapped_by_position() -> None:
     spelled = with_orc_positions([MAPPING[2], *MAPPING[:2]], ("K",))
     assert [struct["names"] for struct in spelled] == [["k"], ["id", "_col0"], ["s", "_col1"]]
 
 
-def test_a_name_that_a_column_has_is_no_place() -> None:
+def test_column_named_like_orc_position_is_not_mapped_by_position() -> None:
     mapping = [{"field-id": 1, "names": ["_col1"]}, {"field-id": 2, "names": ["b"]}]
     assert [field["names"] for field in with_orc_positions(mapping, ())] == [["_col1", "_col0"], ["b"]]
 
 
 @pytest.mark.parametrize(("form", "texts"), [("parquet", {"name": "counts"}), ("orc", {})])
-def test_add_files_stores_no_bounds_that_may_be_wrong(form: str, texts: dict[str, str]) -> None:
+def test_add_files_stores_no_unreliable_bounds(form: str, texts: dict[str, str]) -> None:
     struct_column = HiveColumn(
         "s", struct(("d", kind("double")), ("l", kind("array", element_type=kind("float"))))
     )
@@ -183,7 +179,7 @@ def test_add_files_stores_no_bounds_that_may_be_wrong(form: str, texts: dict[str
     }
 
 
-def test_a_schema_s_own_names_are_mapped() -> None:
+def test_name_mapping_contains_schema_names() -> None:
     inner = {"type": "struct", "fields": [{"id": 5, "name": "a", "type": "int"}]}
     pairs = {"type": "map", "key-id": 6, "key": "string", "value-id": 7, "value": inner}
     schema = {
@@ -211,7 +207,7 @@ def test_a_schema_s_own_names_are_mapped() -> None:
     ]
 
 
-def test_the_types_of_what_files_store_are_those_of_fields_and_elements_too() -> None:
+def test_stored_types_include_nested_fields_and_elements() -> None:
     number = {"name": "decimal", "precision": 9, "scale": 2}
     deep = {"name": "struct", "fields": [{"name": "In", "type": number}, {"name": "s", "type": STRING}]}
     listed = {"name": "array", "element_type": number}

@@ -18,7 +18,7 @@ from tableferry.fleet.copies import copy_removal, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.operations import table_search
 from tableferry.fleet.operations.table_requests import Pattern
-from tableferry.fleet.warehouse import asking, existing, renaming, versions, views
+from tableferry.fleet.warehouse import job_tables, table_descriptions, table_renames, target_versions, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.delta import commits
 from tableferry.formats.hive.catalog_tables import list_tables
@@ -111,13 +111,17 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "partitions": lambda spark: partitions.register_partitions(spark, ODD),
     "log": lambda spark: native_engine.has_log(spark, "/lake/my-cat`s"),
     "matching": lambda spark: table_search.find_tables(spark, Pattern("my-cat", "*", "*")),
-    "kinds": in_warehouse(lambda warehouse: existing.kinds(warehouse, (ODD, OTHER))),
-    "properties": lambda spark: asking.properties(spark, ODD),
-    "rename": in_warehouse(lambda warehouse: renaming.rename(warehouse, ODD, OTHER)),
-    "snapshot": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.ICEBERG)),
-    "version": in_warehouse(lambda warehouse: versions.current(warehouse, ODD, TargetFormat.DELTA)),
+    "kinds": in_warehouse(lambda warehouse: job_tables.kinds(warehouse, (ODD, OTHER))),
+    "properties": lambda spark: table_descriptions.properties(spark, ODD),
+    "rename": in_warehouse(lambda warehouse: table_renames.rename(warehouse, ODD, OTHER)),
+    "snapshot": in_warehouse(
+        lambda warehouse: target_versions.current_version(warehouse, ODD, TargetFormat.ICEBERG)
+    ),
+    "version": in_warehouse(
+        lambda warehouse: target_versions.current_version(warehouse, ODD, TargetFormat.DELTA)
+    ),
     "add files": in_warehouse(lambda warehouse: iceberg._add_files(warehouse, ODD, OTHER)),
-    "views": in_warehouse(lambda warehouse: views.above(warehouse, ODD)),
+    "views": in_warehouse(lambda warehouse: views.list_views_over(warehouse, ODD)),
     "tags": lambda spark: spark.sql(tags.query(ODD)),
     "set tags": lambda spark: spark.sql(tags.statement(ODD, "my-column", {"my-tag": "my-value"})),
     "location": in_warehouse(lambda warehouse: copy_removal.read_location(warehouse, ODD)),

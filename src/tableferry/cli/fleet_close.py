@@ -176,7 +176,7 @@ def _list(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult
         ]
         report.table(console, headings, rows)
         for leftover in found:
-            if blocker := leftover.error or (leftover.left.hinders if leftover.left else ""):
+            if blocker := leftover.error or (leftover.left.blocker if leftover.left else ""):
                 console.print(f"{leftover.job.name} can't be closed now: {blocker}")
         if any(leftover.job.close_at is None and leftover.left for leftover in found):
             console.print("Next: tableferry fleet close TABLE…")
@@ -195,7 +195,7 @@ def _leftover_row(leftover: Leftover) -> dict[str, Any]:
         "gc_enabled": left.gc_enabled if left else None,
         "close_at": job.close_at,
         "closed": job.record.closed["at"] if job.record.closed else None,
-        "hinders": leftover.error or (left.hinders if left else ""),
+        "hinders": leftover.error or (left.blocker if left else ""),
     }
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import hive, versions
+from tableferry.fleet.warehouse import hive, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kind
 from tableferry.fleet.warehouse.hive_files import digest
+from tableferry.fleet.warehouse.job_tables import kind
 from tableferry.spark.tables import TableName
 
 
@@ -25,8 +25,8 @@ def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:
     """
     match kind(warehouse, name):
         case Kind.ICEBERG | Kind.DELTA as target:
-            return {"version": versions.current(warehouse, name, TargetFormat(target.value))}
-    listed = hive.listed(warehouse, hive.layout(warehouse, name))
+            return {"version": target_versions.current_version(warehouse, name, TargetFormat(target.value))}
+    listed = hive.list_table_files(warehouse, hive.read_layout(warehouse, name))
     files = listed.listing.files
     return {
         "files": len(files),

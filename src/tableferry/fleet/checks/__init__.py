@@ -1,1 +1,1 @@
-"""What decides whether a table can be migrated."""
+"""Checks that decide whether a table can be migrated."""

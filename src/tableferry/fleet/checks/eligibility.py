@@ -1,34 +1,34 @@
-"""Decides whether a Hive table can be moved, from what the catalog says of it: pure, and without Spark."""
+"""Decide from a Hive table's metadata whether it can be migrated; without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tableferry.errors import Paused, Refused
-from tableferry.fleet.jobs.findings import PauseFinding
-from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.hive_table import (
+from tableferry.fleet.hive_tables.hive_table import (
     _SAME_IN_ICEBERG,
     _WIDER_IN_ICEBERG,
     HiveTable,
     Type,
-    parts_of,
+    child_types,
 )
+from tableferry.fleet.jobs.findings import PauseFinding
+from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
 
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
-# Types of which add_files can read a partition's value from its directory's name.
-# A binary one has no text by which shadow runs could name it.
+# Types of partition columns that add_files can parse from directory names.
+# Shadow runs can't write binary values as strings.
 _ICEBERG_PARTITIONS = (_SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()) - {
     "timestamp_ltz",
     "timestamp_ntz",
     "binary",
 }
 _NEVER_STORED = ("void", "interval")
-# Of each row of files Spark has a column of this name.
-_OF_SPARK = frozenset({"_metadata"})
-# As `MetadataColumns` in Iceberg's sources has them: its tables can be made with these, but not read.
-_OF_ICEBERG = _OF_SPARK | {
+# Spark's metadata column of files.
+_SPARK_COLUMNS = frozenset({"_metadata"})
+# `MetadataColumns` in Iceberg's sources: tables with such columns can be created, but not read.
+_ICEBERG_COLUMNS = _SPARK_COLUMNS | {
     "_file",
     "_pos",
     "_deleted",
@@ -40,9 +40,9 @@ _OF_ICEBERG = _OF_SPARK | {
 
 
 def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = False) -> PauseFinding | None:
-    """Return why a table can't be moved; None if it can.
+    """Return why a table can't be migrated; None if it can.
 
-    With `rewrite`, its rows may be rewritten where its files can't become the new table's.
+    With `rewrite`, its rows may be rewritten if the new table can't use its files.
     """
     match table.kind:
         case Kind.ICEBERG:
@@ -63,7 +63,7 @@ def ineligibility(table: HiveTable, target: TargetFormat, *, rewrite: bool = Fal
 
 
 def needs_rewriting(table: HiveTable, target: TargetFormat) -> bool:
-    """Say whether a table's files can't become the new table's, though its rows can."""
+    """Return whether the new table can't use a table's files, but its rows can be rewritten."""
     found = _unsupported(table, target)
     return found is not None and found.reason in REWRITABLE and _not_rewritable(table) is None
 
@@ -72,22 +72,22 @@ def _unsupported(table: HiveTable, target: TargetFormat) -> PauseFinding | None:
     return _unsupported_storage(table, target) or _unsupported_column(table, target)
 
 
-# By these Hive finds columns by their place in a file, as all others do by their names.
-_BY_PLACE = ("parquet.column.index.access", "orc.force.positional.evolution")
-# Options of Spark's readers, in lower case, by which files are left out.
-_LEAVING_OUT = ("pathglobfilter", "modifiedafter", "modifiedbefore")
-# Likewise, by which old dates and times are read in another calendar than the new table's readers have.
+# With these, Hive matches a file's columns by position. Other readers match them by name.
+_BY_POSITION = ("parquet.column.index.access", "orc.force.positional.evolution")
+# Options of Spark's readers that leave out files, in lower case.
+_FILE_FILTERS = ("pathglobfilter", "modifiedafter", "modifiedbefore")
+# Options that read old dates and times in another calendar than the new table's readers, in lower case.
 _CALENDARS = ("datetimerebasemode", "int96rebasemode")
-# By these Hive leaves out lines of each file, which Spark takes for rows.
+# With these, Hive skips lines of each file. Spark reads the lines as rows.
 _SKIPPED_LINES = ("skip.header.line.count", "skip.footer.line.count")
-# Where Spark's readers put a text that they can't make columns of, unless an option says otherwise.
+# The default column in which Spark's readers put malformed records.
 _CORRUPT = "_corrupt_record"
-# It only reads.
+# This SerDe can't write.
 _REGEX = "org.apache.hadoop.hive.serde2.RegexSerDe"
 
 
 def _not_rewritable(table: HiveTable) -> PauseFinding | None:
-    """Return why the rows of a table whose files can't stay can't be rewritten either."""
+    """Return why the rows of a table can't be rewritten; None if they can."""
     name, options = table.name, {key.lower(): value for key, value in table.options.items()}
     read_by = {**table.properties, **table.options}
     corrupt = options.get("columnnameofcorruptrecord", _CORRUPT).lower()
@@ -114,16 +114,16 @@ def _unsupported_storage(table: HiveTable, target: TargetFormat) -> PauseFinding
     if table.transactional:
         return PauseFinding(PauseReason.IS_TRANSACTIONAL, Paused("IS_TRANSACTIONAL", table=name))
     read_by = {key.lower(): value.lower() for key, value in {**table.properties, **table.options}.items()}
-    if by_place := [setting for setting in _BY_PLACE if read_by.get(setting) == "true"]:
+    if by_position := [setting for setting in _BY_POSITION if read_by.get(setting) == "true"]:
         return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            Refused("COLUMNS_BY_POSITION", table=name, property=by_place[0], statement=name.sql),
+            Refused("COLUMNS_BY_POSITION", table=name, property=by_position[0], statement=name.sql),
         )
     options = {key.lower(): value for key, value in table.options.items()}
-    if leaving_out := [option for option in _LEAVING_OUT if option in options]:
+    if filters := [option for option in _FILE_FILTERS if option in options]:
         return PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
-            Refused("OPTION_LEAVES_OUT_FILES", table=name, option=leaving_out[0]),
+            Refused("OPTION_LEAVES_OUT_FILES", table=name, option=filters[0]),
         )
     if other := [option for option in _CALENDARS if options.get(option, "CORRECTED").upper() != "CORRECTED"]:
         return PauseFinding(
@@ -150,7 +150,7 @@ def _unsupported_column(
     table: HiveTable, target: TargetFormat, *, rewrite: bool = False
 ) -> PauseFinding | None:
     partitions = {name.lower() for name in table.partition_columns}
-    reserved = _OF_ICEBERG if target is TargetFormat.ICEBERG else _OF_SPARK
+    reserved = _ICEBERG_COLUMNS if target is TargetFormat.ICEBERG else _SPARK_COLUMNS
     for column in table.columns:
         if column.name.lower() in reserved:
             return PauseFinding(
@@ -161,7 +161,9 @@ def _unsupported_column(
             if name.startswith(_NEVER_STORED):
                 return _unsupported_type(table, path, name, "no table format stores it")
             if target is TargetFormat.ICEBERG and name not in _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys():
-                return _unsupported_type(table, path, name, _WHY.get(name, "Iceberg has no such type"))
+                return _unsupported_type(
+                    table, path, name, _TYPE_REASONS.get(name, "Iceberg has no such type")
+                )
             is_iceberg = target is TargetFormat.ICEBERG
             if is_iceberg and name == "timestamp_ltz" and table.format == "orc" and not rewrite:
                 return PauseFinding(
@@ -171,13 +173,13 @@ def _unsupported_column(
         kind = column.type["name"]
         is_partition = column.name.lower() in partitions
         if target is TargetFormat.ICEBERG and is_partition and kind not in _ICEBERG_PARTITIONS:
-            return _unsupported_type(table, column.name, kind, "Iceberg can't take partitions of it over")
+            return _unsupported_type(table, column.name, kind, "Iceberg can't import partitions of this type")
         if is_partition and kind == "char":
-            return _unsupported_type(table, column.name, kind, "Delta's rows have other values than its log")
+            return _unsupported_type(table, column.name, kind, "Delta's rows and log would differ")
     return None
 
 
-_WHY = {"char": "Iceberg's strings have no padding, so that comparisons would find other rows"}
+_TYPE_REASONS = {"char": "Iceberg's strings have no padding, so comparisons would return other rows"}
 
 
 def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> PauseFinding:
@@ -188,8 +190,8 @@ def _unsupported_type(table: HiveTable, path: str, kind: str, why: str) -> Pause
 
 
 def _leaves(path: str, kind: Type) -> Iterator[tuple[str, str]]:
-    """Yield every column and field that holds values, with its type's name."""
-    parts = parts_of(kind)
+    """Yield every leaf field with its type's name."""
+    parts = child_types(kind)
     if not parts:
         yield path, kind["name"]
     for name, part in parts:

@@ -1,6 +1,6 @@
-"""Finds what would stop a table's migration, or surprise its people, before anybody gets a notification.
+"""Check a table before its migration: find what would stop it, and what its owners should know.
 
-Each check is one that a later step of the migration makes, applied to the table as it is now.
+Each check is also made by a later step of the migration.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from tableferry.fleet.copies import delta
 from tableferry.fleet.copies.iceberg_files.file_blockers import list_blockers
 from tableferry.fleet.copies.rewrite import rewritten_copy
 from tableferry.fleet.hive_copy.table import HiveCopy, scratch_name
+from tableferry.fleet.hive_tables import copy_locations, metastore
+from tableferry.fleet.hive_tables.frames import frame_of
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.late_files import suspended_runs
-from tableferry.fleet.warehouse import copy_locations, existing, hive, metastore
+from tableferry.fleet.warehouse import hive, job_tables
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.hive_files import listing
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
-from tableferry.fleet.warehouse.table_storage import storage_of
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -38,17 +39,17 @@ from tableferry.spark.types import declared
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What Spark gives a column in the rows of files that lack it.
+# The key of a column's value for files that lack the column.
 _DEFAULT = "EXISTS_DEFAULT"
-# Iceberg reads texts of these as they are.
+# Types that Iceberg parses strictly from the catalog's strings.
 _STRICT = ("date", "decimal")
 
 
-def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -> Preflight:
-    """Check a table as its migration would; nothing is written.
+def preflight(warehouse: Warehouse, job: Moving, directories: TableDirectories) -> Preflight:
+    """Run the migration's checks on a table; nothing is written.
 
     Raises:
-        TableError: Something about it can't be read.
+        TableError: The table's metadata or files can't be read.
     """
     name, form = job.name, job.target_format
     table = hive.facts(warehouse, name)
@@ -63,15 +64,15 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
         table,
         partitions,
         listing(warehouse, table, partitions),
-        _around(warehouse, neighbourhood, table, job, rewritten=rewritten, partitions=partitions),
-        neighbourhood.unlisted(warehouse.spark, name),
-        metastore.reached(warehouse.spark, name),
+        _overlapping_tables(warehouse, directories, table, job, rewritten=rewritten, partitions=partitions),
+        directories.unlisted(warehouse.spark, name),
+        metastore.is_reachable(warehouse.spark, name),
         warehouse.column_mapping,
-        _missing_place(warehouse, Names.of(job), form),
+        _schema_refusal(warehouse, Names.of(job), form),
         rewritten,
         isinstance(job, Job) and "folder" in (job.record.rewritten or {}),
         Names.of(job).all,
-        _inside(warehouse, table),
+        _owning_table(warehouse, table),
         job.old_name is OldName.TABLE,
     )
     problems = list(findings(facts, form)) or list(_later_refusals(facts, warehouse, form))
@@ -89,41 +90,43 @@ def preflight(warehouse: Warehouse, job: Moving, neighbourhood: Neighbourhood) -
 
 
 def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
-    """Look again at what the catalog has that stops a migration, right before it begins.
+    """Repeat the catalog's checks right before a migration starts, and return the first finding.
 
-    Weeks may have passed since `preflight`, and people make and change tables meanwhile. The job's own tables
-    may be there already. Its partitions and files are looked at when the target is made, and rows compared.
+    Tables may have changed since `preflight`, which may have run weeks ago. The job's own tables may already
+    exist. Partitions and files aren't checked here, because the creation of the target checks them.
 
     Raises:
-        TableError: There is no such table, or something about it can't be read.
-        Refused: It is no Hive table any more.
+        TableError: The table doesn't exist, or its metadata can't be read.
+        Refused: It is no longer a Hive table.
     """
     names = Names.of(job)
-    table = hive.demand(warehouse, names.main)
+    table = hive.require_hive_table(warehouse, names.main)
     if ineligible := ineligibility(table, job.target_format, rewrite=job.is_rewritten):
         return ineligible
-    kinds = existing.job_tables(warehouse, names)
-    # Only a copy may be there already, which is brought up to date, or dropped.
+    kinds = job_tables.list_job_tables(warehouse, names)
+    # A copy may exist already; the migration updates or drops it.
     own = {name for name in (names.copy, names.dropped) if kinds.get(name) is target_kind(job)}
     if taken := kinds.keys() - {names.main} - own:
-        return existing.name_taken(taken)
-    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+        return job_tables.name_taken_finding(taken)
+    directories = warehouse.directories or TableDirectories()
     facts = PreflightFacts(
         table,
-        neighbours=_around(warehouse, neighbourhood, table, job, rewritten=job.is_rewritten, apart=names.all),
-        movable=metastore.reached(warehouse.spark, table.name),
+        overlapping=_overlapping_tables(
+            warehouse, directories, table, job, rewritten=job.is_rewritten, apart=names.all
+        ),
+        can_make_external=metastore.is_reachable(warehouse.spark, table.name),
         column_mapping=warehouse.column_mapping,
-        missing_place=_missing_place(warehouse, names, job.target_format) if names.elsewhere else None,
+        schema_refusal=_schema_refusal(warehouse, names, job.target_format) if names.elsewhere else None,
         rewritten=job.is_rewritten,
-        inside=_inside(warehouse, table),
+        owning_table=_owning_table(warehouse, table),
         keeps_name=job.old_name is OldName.TABLE,
     )
     return next(findings(facts, job.target_format), None)
 
 
-def _around(
+def _overlapping_tables(
     warehouse: Warehouse,
-    neighbourhood: Neighbourhood,
+    directories: TableDirectories,
     table: HiveTable,
     job: Moving,
     *,
@@ -131,41 +134,41 @@ def _around(
     apart: Collection[TableName] = (),
     partitions: Collection[CatalogPartition] = (),
 ) -> tuple[tuple[TableName, str], ...]:
-    """Return the tables whose directories overlap with the table's, or with the new one's beside it.
+    """Return the tables whose directories overlap with the Hive table's or the new table's directory.
 
-    Those count too that overlap with a partition elsewhere. Tables that are `apart` don't, nor, but for the
-    table's own directory, those that have a name of this migration.
+    Tables that overlap with a partition in another directory are returned too. Tables in `apart` are left
+    out. Tables with a name of this migration count only for the Hive table's own directory.
     """
-    # A worker that sleeps or has died may have left it, where it tried how rows are written.
+    # A suspended or crashed worker may have left this table.
     scratch = scratch_name(table.name)
     spark, own = warehouse.spark, (*Names.of(job).all, scratch)
-    around = neighbourhood.around(spark, table.name, table.location, (*apart, scratch))
+    around = directories.overlapping(spark, table.name, table.location, (*apart, scratch))
     others = {each.location for each in partitions if below(each.location, table.location) is None}
     if job.target_format is not TargetFormat.DELTA or rewritten:
         others.add(copy_locations.copies_folder(table.location, job.target_format))
     more = (
         other
         for location in sorted(others)
-        for other in neighbourhood.around(spark, table.name, location, own)
+        for other in directories.overlapping(spark, table.name, location, own)
     )
     return tuple(dict.fromkeys((*around, *more)))
 
 
-def _inside(warehouse: Warehouse, table: HiveTable) -> str:
-    """Say why the table's directory belongs to another table, which needn't be in a catalog."""
+def _owning_table(warehouse: Warehouse, table: HiveTable) -> str:
+    """Return why the table's directory belongs to another table, which the catalog may lack; or empty."""
     storage = storage_of(warehouse.spark, table.location)
     names = storage.all_names if storage else None
     return overlay.owner_reason(warehouse.spark, table.location, names) or ""
 
 
-def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
-    """Return why the catalog and schema that a new table is made in can't be used; None if they can."""
+def _schema_refusal(warehouse: Warehouse, names: Names, form: TargetFormat) -> Refused | None:
+    """Return why the new table can't be created in its catalog and schema; None if it can."""
     copy = warehouse.named(names.copy, form)
     if copy.parts[:-1] == names.main.parts[:-1]:
         return None
     schema, place = TableName(copy.parts[:-1]), TableName(names.target.parts[:-1])
     try:
-        if existing.has_schema(warehouse, schema):
+        if job_tables.has_schema(warehouse, schema):
             return None
     except TableError as error:
         return Refused(
@@ -185,17 +188,17 @@ def _missing_place(warehouse: Warehouse, names: Names, form: TargetFormat) -> Re
 def _later_refusals(
     facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat
 ) -> Iterator[PauseFinding]:
-    """Plan what later steps do with the table's columns and files, and yield what they would refuse."""
+    """Run the checks of later steps on the table's columns and files, and yield their refusals."""
     table, defaults = facts.table, dict[str, str]()
     try:
         suspended_runs.require_no_suspended_files(warehouse, table.name)
     except suspended_runs.DuplicateRows as error:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
-    # Spark reads Parquet and ORC by its own readers, all of a table's files alike.
+    # For Parquet and ORC, Spark's readers use the table's options for all partitions.
     by_hive = table.serde and table.format not in ("parquet", "orc")
-    looks = facts.partitions and facts.movable and (facts.rewritten or by_hive)
-    # Where shadow appends to such a partition, Spark lets it be read as the table says, old rows too.
-    if looks and (others := metastore.partitions_read_otherwise(warehouse.spark, table.name)):
+    may_differ = facts.partitions and facts.can_make_external and (facts.rewritten or by_hive)
+    # If shadow appends to such a partition, Spark changes its format and options to the table's.
+    if may_differ and (others := metastore.list_partitions_with_other_format(warehouse.spark, table.name)):
         yield PauseFinding(
             PauseReason.UNSUPPORTED_LAYOUT,
             Refused("PARTITIONS_READ_DIFFERENTLY", table=table.name, partitions=others),
@@ -206,10 +209,10 @@ def _later_refusals(
         defaults = {name: each[_DEFAULT] for name, each in metadata.items() if _DEFAULT in each}
         rows = copy.rows(warehouse.spark.table(table.name.sql))
         rows.schema.json()
-        if refusal := _unlike_sparks(copy, form, rewritten=facts.rewritten):
+        if refusal := _partition_value_refusal(copy, form, rewritten=facts.rewritten):
             yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
-        if table.format == "avro" and facts.movable:
-            yield from _unalterable(copy)
+        if table.format == "avro" and facts.can_make_external:
+            yield from _avro_type_findings(copy)
     except Refused as error:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         return
@@ -221,24 +224,24 @@ def _later_refusals(
         )
     if facts.rewritten:
         try:
-            if not facts.begun:
+            if not facts.rewrite_started:
                 rewritten_copy.require_empty(warehouse, copy_locations.copies_folder(table.location, form))
         except Refused as error:
             yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, error)
         nulls = [f"{quote(key)} IS NULL" for key in table.partition_columns]
         try:
             for where in ("true", *nulls):
-                _read_one(warehouse.spark.table(table.name.sql).where(where))
+                _read_row(warehouse.spark.table(table.name.sql).where(where))
         except SPARK_ERRORS as error:
             yield PauseFinding(
                 PauseReason.NOT_REWRITABLE,
                 Refused("ROWS_NOT_READABLE_FOR_REWRITE", table=table.name, reason=first_line(error)),
             )
-    elif refusal := _of_files(facts, warehouse, form, defaults):
+    elif refusal := _file_refusal(facts, warehouse, form, defaults):
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
     elif rows is not None:
         try:
-            _read_one(rows)
+            _read_row(rows)
         except SPARK_ERRORS as error:
             yield PauseFinding(
                 PauseReason.UNSUPPORTED_LAYOUT,
@@ -246,8 +249,8 @@ def _later_refusals(
             )
 
 
-def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
-    """Yield why Spark can't alter an Avro table: it sends Avro's columns, and the metastore compares."""
+def _avro_type_findings(copy: HiveCopy) -> Iterator[PauseFinding]:
+    """Yield the Avro columns whose types in the metastore differ, because Spark can't alter such a table."""
     types = metastore.column_types(copy.spark, copy.name)
     for field in copy.schema:
         kind = types.get(field.name.lower(), "")
@@ -264,10 +267,10 @@ def _unalterable(copy: HiveCopy) -> Iterator[PauseFinding]:
             )
 
 
-def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
-    """Return the refusal of values of partitions by which these can't be followed; None if they can.
+def _partition_value_refusal(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Refused | None:
+    """Return the refusal of partition values that don't match the rows' values; None if all match.
 
-    What the catalog has is a text, and rows have what Spark makes of it.
+    The catalog has strings, and the rows have Spark's cast of these strings.
     """
     keys, kinds = copy.partition_columns, {name.lower(): kind for name, kind in copy.columns.items()}
     texts = [
@@ -292,15 +295,15 @@ def _unlike_sparks(copy: HiveCopy, form: TargetFormat, *, rewritten: bool) -> Re
     return Refused("PARTITION_VALUES_SPELLED_DIFFERENTLY", table=copy.name, values=values)
 
 
-def _read_one(rows: DataFrame) -> None:
-    """Read all columns of a row, as text: Python has no year 10000, and no map by lists."""
+def _read_row(rows: DataFrame) -> None:
+    """Read all columns of a row as a string, because Python lacks some values, such as year 10000."""
     rows.limit(1).selectExpr("CAST(struct(*) AS STRING) AS row").collect()
 
 
-def _of_files(
+def _file_refusal(
     facts: PreflightFacts, warehouse: Warehouse, form: TargetFormat, defaults: Mapping[str, str]
 ) -> Refused | None:
-    """Return why a table's files can't become the new table's, by their footers; None if they can."""
+    """Return why the new table can't use a table's files, by their footers; None if it can."""
     table = facts.table
     if form is TargetFormat.ICEBERG:
         try:

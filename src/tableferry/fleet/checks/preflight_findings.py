@@ -1,4 +1,4 @@
-"""What would stop a table's migration, or surprise people, by what is known of it: nothing is asked here."""
+"""Findings and remarks of a preflight, from a table's facts only; without Spark."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Paused, Refused
 from tableferry.fleet.hive_copy.table import PURGE
+from tableferry.fleet.hive_tables.hive_table import HiveTable, column_paths, stored_types
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.warehouse.hive_files import (
@@ -17,7 +18,6 @@ from tableferry.fleet.warehouse.hive_files import (
     refuse_files_outside_partitions,
     refuse_nested_files,
 )
-from tableferry.fleet.warehouse.hive_table import HiveTable, paths_of, stored_types
 from tableferry.formats.hive.locations import below, is_hidden, split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.spark.tables import TableName
@@ -25,73 +25,73 @@ from tableferry.spark.tables import TableName
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 """Hive's types of whole numbers."""
 _NO_FILES = Listing((), (), ())
-# So many characters the tables of Hive's metastore have for a name (TBL_NAME).
+# The length of a table's name in Hive's metastore (TBL_NAME).
 _LONGEST_NAME = 256
 
 
 @dataclass(frozen=True)
 class PreflightFacts:
-    """What a preflight knows of a Hive table.
+    """The facts of a Hive table that a preflight checks.
 
     Attributes:
-        neighbours: Other tables whose directories are the same, or one in the other, with these.
-        unlisted: Schemas whose tables can't be listed, so that none of theirs is a neighbour.
-        movable: Whether a managed table can be made external from here.
-        column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
-        missing_place: Why the new table's schema can't be used; None if it can.
-        rewritten: Whether its rows are rewritten, as its files can't become the new table's.
-        begun: Whether that has been begun.
-        names: What it and the new table are called during the migration.
-        inside: Why its directory belongs to another table above it, or empty.
+        overlapping: Other tables whose directories overlap with the table's, with these directories.
+        unlisted: Schemas whose tables can't be listed, and so aren't among `overlapping`.
+        can_make_external: Whether this process can make a managed table external.
+        column_mapping: Whether a Delta table may use column mapping for names that it can't have without it.
+        schema_refusal: Why the new table's schema can't be used; None if it can.
+        rewritten: Whether the rows are rewritten because the new table can't use the files.
+        rewrite_started: Whether rewriting has started.
+        names: The names of the Hive table and the new table during the migration.
+        owning_table: Why the directory belongs to another table above it; or empty.
         keeps_name: Whether the Hive table keeps its name during probation (`old_name: table`).
     """
 
     table: HiveTable
     partitions: tuple[CatalogPartition, ...] = ()
     files: Listing = _NO_FILES
-    neighbours: tuple[tuple[TableName, str], ...] = ()
+    overlapping: tuple[tuple[TableName, str], ...] = ()
     unlisted: tuple[TableName, ...] = ()
-    movable: bool = True
+    can_make_external: bool = True
     column_mapping: bool = False
-    missing_place: Refused | None = None
+    schema_refusal: Refused | None = None
     rewritten: bool = False
-    begun: bool = False
+    rewrite_started: bool = False
     names: tuple[TableName, ...] = ()
-    inside: str = ""
+    owning_table: str = ""
     keeps_name: bool = False
 
 
 def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding]:
-    """Yield what would stop the migration."""
+    """Yield the findings that stop the migration."""
     table = facts.table
     name = table.name
-    if facts.missing_place is not None:
-        yield PauseFinding(PauseReason.NO_TARGET_SCHEMA, facts.missing_place)
+    if facts.schema_refusal is not None:
+        yield PauseFinding(PauseReason.NO_TARGET_SCHEMA, facts.schema_refusal)
     longest = max((each.table for each in facts.names), key=len, default="")
     if len(longest) > _LONGEST_NAME:
         yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,
             Refused("HIVE_NAME_TOO_LONG", table=name, name=longest, length=len(longest), limit=_LONGEST_NAME),
         )
-    if table.managed and not facts.movable:
+    if table.managed and not facts.can_make_external:
         yield PauseFinding(PauseReason.MANAGED_TABLE, Paused("MANAGED_TABLE", table=name))
     if table.properties.get(PURGE, "").lower() == "true":
         yield PauseFinding(
             PauseReason.REMOVES_FILES,
             Refused("PURGE_REMOVES_FILES", table=name, statement=name.sql, property=PURGE),
         )
-    if facts.neighbours:
-        others = [f"{other} at {location}" for other, location in facts.neighbours]
+    if facts.overlapping:
+        others = [f"{other} at {location}" for other, location in facts.overlapping]
         yield PauseFinding(
             PauseReason.SHARED_DIRECTORY,
             Refused(
                 "DIRECTORIES_OVERLAP", table=name, folder=table.location, format=form.value, others=others
             ),
         )
-    if facts.inside:
+    if facts.owning_table:
         yield PauseFinding(
             PauseReason.SHARED_DIRECTORY,
-            Refused("DIRECTORY_IN_OTHER_TABLE", table=name, folder=table.location, owner=facts.inside),
+            Refused("DIRECTORY_IN_OTHER_TABLE", table=name, folder=table.location, owner=facts.owning_table),
         )
     if facts.keeps_name and form is TargetFormat.DELTA and not facts.rewritten:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, Refused("OLD_NAME_SHARES_FILES", table=name))
@@ -127,7 +127,9 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
         )
     if refusal := refuse_nested_files(name, facts.files):
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
-    unsuitable = [".".join(path) for path in paths_of(table.columns) if not overlay.is_plain_name(path[-1])]
+    unsuitable = [
+        ".".join(path) for path in column_paths(table.columns) if not overlay.is_plain_name(path[-1])
+    ]
     if unsuitable and form is TargetFormat.DELTA and not facts.column_mapping:
         yield PauseFinding(
             PauseReason.UNSUPPORTED_SCHEMA,
@@ -155,50 +157,50 @@ def findings(facts: PreflightFacts, form: TargetFormat) -> Iterator[PauseFinding
 
 
 def remarks(facts: PreflightFacts, form: TargetFormat) -> tuple[str, ...]:
-    """Return what people should know of a table that can be migrated."""
+    """Return sentences that the owners of a table should read before its migration."""
     sentences = []
     if facts.rewritten:
         sentences.append(
-            "its rows are rewritten as Parquet, beside the Hive table, whose files stay until tableferry "
-            "fleet close: that takes their space once more"
-            + ("" if facts.table.partition_columns else "; without partitions, all of them at once")
+            "its rows are rewritten as Parquet in another directory, and the Hive table's files stay until "
+            "tableferry fleet close: this needs about twice the storage"
+            + ("" if facts.table.partition_columns else "; without partitions, one write contains all rows")
         )
     if facts.table.partition_columns:
         sentences.append(
-            "a job that replaces partitions with INSERT OVERWRITE has to set "
-            "spark.sql.sources.partitionOverwriteMode=dynamic after the switch, or it removes all others"
+            "after the switch, a job that replaces partitions with INSERT OVERWRITE must set "
+            "spark.sql.sources.partitionOverwriteMode=dynamic, or it removes all other partitions"
         )
     defaults = [f"{column.name} {column.default}" for column in facts.table.columns if column.default]
     if defaults and form is TargetFormat.ICEBERG:
         sentences.append(
-            f"columns have defaults, {first_of(defaults)}, that Spark's Iceberg tables can't have: an INSERT "
-            "that leaves such a column out gives null there"
+            f"columns have defaults, {first_of(defaults)}, which Spark doesn't support for Iceberg tables: "
+            "an INSERT without such a column writes null"
         )
     if _keeps_milliseconds(facts.table):
         sentences.append(
-            f"what is written to Hive as {facts.table.format} keeps milliseconds of timestamps: where there "
-            "are finer ones, in rows that people write during probation or in partitions that they change, "
-            "the table pauses before its archive or a revert, and the new table has all rows"
+            f"Hive tables in {facts.table.format} store timestamps in milliseconds: if users write finer "
+            "timestamps during probation, the table pauses before its archive or revert, and the new table "
+            "has all rows"
         )
     if facts.files.stray:
         strays = first_of([file.path for file in facts.files.stray])
-        sentences.append(f"files that belong to no partition are left where they are: {strays}")
+        sentences.append(f"files that belong to no partition stay in the directory: {strays}")
     if facts.unlisted:
         sentences.append(
-            f"the tables of {first_of(facts.unlisted)} can't be listed, so whether one of them shares the "
-            "table's directory isn't known: ask for the right to see them, and look again"
+            f"the tables of {first_of(facts.unlisted)} can't be listed, so one of them may share the table's "
+            "directory: get the privilege to list them, and run preflight again"
         )
     if form is TargetFormat.DELTA and not facts.rewritten:
         sentences.append(
-            "until the Hive table is archived, it shares its files with the Delta table: nothing may read "
-            "it, because changed rows appear twice, or write to it, because an INSERT OVERWRITE makes the "
+            "until the Hive table is archived, it shares its files with the Delta table: don't read it, "
+            "because changed rows appear twice, and don't write to it, because an INSERT OVERWRITE makes the "
             "Delta table unreadable"
         )
     return tuple(sentences)
 
 
 def _keeps_milliseconds(table: HiveTable) -> bool:
-    """Say whether what writes to a Hive table cuts timestamps off: Hive's Avro, and Spark's CSV and JSON."""
+    """Return whether writers of a Hive table truncate timestamps: Hive's Avro, and Spark's CSV and JSON."""
     if table.format in ("csv", "json"):
         options = {key.lower() for key in table.options}
         cuts = not table.serde and "timestampformat" not in options
@@ -209,7 +211,7 @@ def _keeps_milliseconds(table: HiveTable) -> bool:
 
 
 def _shared_directories(facts: PreflightFacts) -> list[str]:
-    """Return the directories with files that several partitions have."""
+    """Return the directories with files that several partitions share."""
     held = Counter(split(partition.location) for partition in facts.partitions)
     several = [partition.location for partition in facts.partitions if held[split(partition.location)] > 1]
     filled = {file.directory for file in facts.files.read} if several else set()

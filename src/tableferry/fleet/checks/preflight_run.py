@@ -1,4 +1,4 @@
-"""Looks at tables before anybody is told: what would stop a migration, and how long writers wait."""
+"""Run the preflight of several tables, and forecast how long writes will be blocked."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import moved, numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
-from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_for_threads
 from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
 
-# So many are enough for a forecast, and it's made for each table.
+# A forecast for each table uses this number of the latest migrations.
 _LATEST = 200
 
 
 def precheck(
-    store: Store, warehouse: Warehouse, tables: Sequence[Moving], at_once: int = 1
+    store: Store, warehouse: Warehouse, tables: Sequence[Moving], concurrency: int = 1
 ) -> list[Preflight]:
-    """Look at tables as their migrations would; nothing is written.
+    """Run the preflight of several tables; nothing is written.
 
     Args:
-        store: The queue, in which the tables that were moved are; these needn't be.
-        warehouse: Where they are.
-        tables: Which, and what each is to become.
-        at_once: How many are looked at at once, each in a Spark session of its own.
+        store: The queue with earlier migrations; it needn't contain the tables.
+        warehouse: The tables' warehouse.
+        tables: The tables with their target formats.
+        concurrency: The number of concurrent checks, each in a separate Spark session.
 
     Raises:
-        Refused: This compute can't write what one is to become.
+        Refused: This compute can't write a target format.
     """
     warehouse.check_formats(table.target_format for table in tables)
-    look = partial(_looked_at, neighbourhood=Neighbourhood())
-    done = _moved_last(store)
+    check = partial(_check_table, directories=TableDirectories())
+    done = _latest_migrations(store)
     reports = []
     with task(_log, "check the tables") as running:
-        for table, seen in zip(tables, _each(warehouse, tables, at_once, look), strict=True):
+        for table, seen in zip(tables, _check_each(warehouse, tables, concurrency, check), strict=True):
             if seen.files is not None and seen.bytes is not None:
                 seen = replace(
                     seen,
@@ -60,26 +60,26 @@ def precheck(
     return reports
 
 
-def _each(
+def _check_each(
     warehouse: Warehouse,
     tables: Sequence[Moving],
-    at_once: int,
-    look: Callable[[Moving, Warehouse], Preflight],
+    concurrency: int,
+    check: Callable[[Moving, Warehouse], Preflight],
 ) -> Iterator[Preflight]:
-    """Give what is seen of each table, in their order."""
-    warehouses = warehouses_beside(warehouse, min(at_once, len(tables)))
+    """Yield each table's result, in the order of the tables."""
+    warehouses = warehouses_for_threads(warehouse, min(concurrency, len(tables)))
     if not warehouses:
-        yield from (look(table, warehouse) for table in tables)
+        yield from (check(table, warehouse) for table in tables)
         return
     with TableThreads(warehouses) as threads:
-        for future in [threads.submit(partial(look, table)) for table in tables]:
+        for future in [threads.submit(partial(check, table)) for table in tables]:
             yield future.result()
 
 
-def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourhood) -> Preflight:
-    """Look at a table; one table's trouble isn't the others', and what nobody can fix ends the run."""
+def _check_table(table: Moving, warehouse: Warehouse, *, directories: TableDirectories) -> Preflight:
+    """Run the preflight of a table; an error of Spark or of the table is its only finding."""
     try:
-        return preflight.preflight(warehouse, table, neighbourhood)
+        return preflight.preflight(warehouse, table, directories)
     except Exception as error:
         if not isinstance(error, (TableError, StateError, Refused)) and not is_sparks(error):
             raise
@@ -91,8 +91,8 @@ def _looked_at(table: Moving, warehouse: Warehouse, *, neighbourhood: Neighbourh
         return Preflight(table.name, table.target_format, (PauseFinding(PauseReason.STEP_FAILED, failure),))
 
 
-def _moved_last(store: Store) -> list[Job]:
-    """Return the jobs whose migration began last of those that were moved, archived ones among them."""
+def _latest_migrations(store: Store) -> list[Job]:
+    """Return the jobs with the latest migrations, including archived jobs."""
     began = func.coalesce(jobs.c.begun_at, jobs.c.created_at)
     latest = select(jobs.c.task_id).where(moved()).order_by(began.desc(), jobs.c.task_id.desc())
     last = numbered(int(task_id) for (task_id,) in store.rows(latest.limit(_LATEST)))
@@ -100,10 +100,10 @@ def _moved_last(store: Store) -> list[Job]:
 
 
 def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[Job]) -> float | None:
-    """Forecast how long writers will have to wait for a table, by those that became the same format.
+    """Forecast how long writes to a table will be blocked, from earlier migrations to the same format.
 
-    A straight line through their waits is taken, by their files and by their bytes, and the longer of the
-    two; at least the shortest wait that there was. None if none became that format.
+    The forecast is the larger of two linear regressions, by files and by bytes, and at least the shortest
+    time so far. It's None if no table was migrated to the format.
     """
     notes = [job.record.moved for job in moved if job.record.moved and job.target_format is form]
     if not notes:
@@ -111,21 +111,21 @@ def blocked_seconds(files: int, size: int, form: TargetFormat, moved: Iterable[J
     seconds = [float(note["seconds"]) for note in notes]
     return max(
         min(seconds),
-        _on_line(files, [note["files"] for note in notes], seconds),
-        _on_line(size, [note["bytes"] for note in notes], seconds),
+        _linear_forecast(files, [note["files"] for note in notes], seconds),
+        _linear_forecast(size, [note["bytes"] for note in notes], seconds),
     )
 
 
 def rewrite_seconds(size: int, moved: Iterable[Job]) -> float | None:
-    """Forecast how long rows of so many bytes are rewritten, by those that were; None before any was."""
+    """Forecast the seconds for rewriting a number of bytes; None if no table was rewritten yet."""
     rewritten = (job.record.rewritten for job in moved)
     notes = [note for note in rewritten if note and "seconds" in note]
     seconds, done = sum(note["seconds"] for note in notes), sum(note["bytes"] for note in notes)
     return size * seconds / done if done else None
 
 
-def _on_line(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return what a straight line that doesn't fall says; where all sizes are the same, it's a guess."""
+def _linear_forecast(at: float, sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return a linear regression's forecast, which never falls; proportional if all sizes are the same."""
     mean = fmean(seconds)
     if len(set(sizes)) == 1:
         return mean * max(1.0, at / sizes[0]) if sizes[0] else mean

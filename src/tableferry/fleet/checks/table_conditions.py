@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 
 from tableferry.convert import overlay
+from tableferry.fleet.hive_tables.progress_properties import ROOT, TARGET
 from tableferry.fleet.jobs.hand_changes import Condition
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
-from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.progress_properties import ROOT, TARGET
-from tableferry.fleet.warehouse.renaming import rename_statement
+from tableferry.fleet.warehouse.table_renames import rename_statement
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.tables import TableName
 
@@ -22,25 +22,25 @@ _NO_FILE = re.compile(r"NotFoundException|FileNotFoundException|Failed to open i
 
 
 def table_conditions(warehouse: Warehouse, job: Job) -> tuple[Condition, Condition]:
-    """Return the conditions of a job's new table and Hive copy, by their entries in the catalog.
+    """Return the conditions of a job's new table and Hive copy, from their entries in the catalog.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed, or a table can't be described.
+        TableError: A schema doesn't exist or can't be listed, or a table can't be described.
     """
     names = Names.of(job)
-    tables = existing.job_tables(warehouse, names)
+    tables = job_tables.list_job_tables(warehouse, names)
     return _new_table(warehouse, job, tables), _hive_copy(warehouse, job, tables)
 
 
 def rename_statements(warehouse: Warehouse, job: Job) -> Mapping[TableName, str]:
-    """Return a statement for each table that has one of the job's names: it frees the name.
+    """Return, for each table with one of the job's names, a statement that renames the table.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: A schema doesn't exist, or the user may not list it.
     """
     return {
         name: rename_statement(warehouse, kind, name, TableName((*name.parts[:-1], f"{name.table}_by_hand")))
-        for name, kind in existing.kinds(warehouse, Names.of(job).all).items()
+        for name, kind in job_tables.kinds(warehouse, Names.of(job).all).items()
     }
 
 
@@ -48,16 +48,16 @@ def has_lost_metadata(warehouse: Warehouse, job: Job) -> bool:
     """Return whether the new table has an entry, and its metadata files or its log are gone.
 
     Raises:
-        TableError: That can't be found out.
+        TableError: The catalog or the log can't be read.
     """
     names, form = Names.of(job), job.target_format
-    entry = existing.entries(warehouse, (names.target,), anew=True).get(names.target)
+    entry = job_tables.entries(warehouse, (names.target,), refresh=True).get(names.target)
     if entry is None or entry.kind is not target_kind(job):
         return False
     if form is TargetFormat.DELTA:
         return not overlay.has_log(warehouse.spark, entry.location)
     try:
-        versions.current(warehouse, names.target, form)
+        target_versions.current_version(warehouse, names.target, form)
     except SPARK_ERRORS as error:
         return bool(_NO_FILE.search(str(error)))
     return False
@@ -70,7 +70,7 @@ def _new_table(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
             return Condition.MISSING
         case kind if kind is target_kind(job):
             return Condition.SOUND
-        case Kind.OTHER if existing.kinds(warehouse, (names.target,))[names.target] is target_kind(job):
+        case Kind.OTHER if job_tables.kinds(warehouse, (names.target,))[names.target] is target_kind(job):
             return Condition.REPLACED
         case _:
             return Condition.TAKEN
@@ -94,14 +94,14 @@ def _hive_copy(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
 
 
 def _is_ours(warehouse: Warehouse, job: Job, name: TableName) -> bool:
-    """Return whether a Hive table is the one that the job migrated, by our properties or its creation.
+    """Return whether a Hive table is the one that the job migrated, by its properties or its creation time.
 
-    Neither an earlier version's switch nor its check recorded anything: then it counts as that one.
+    Earlier versions of Tableferry recorded neither. Such a table counts as the migrated one.
     """
     checked = job.record.checked
     if not checked:
         return True
-    entry = existing.entries(warehouse, (name,))[name]
+    entry = job_tables.entries(warehouse, (name,))[name]
     if any(f"{key}=" in entry.properties for key in (ROOT, TARGET)):
         return True
-    return existing.is_same_creation(checked["created"], entry.created)
+    return job_tables.is_same_creation(checked["created"], entry.created)

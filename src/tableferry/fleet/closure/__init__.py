@@ -1,1 +1,1 @@
-"""Close a completed job: remove what this migration wrote for Hive, and list what else is left."""
+"""Close a completed job: remove what this migration wrote for Hive, and list the remaining files."""

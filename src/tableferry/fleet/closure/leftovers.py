@@ -1,4 +1,4 @@
-"""Find what is left of a Hive table after its archive, and check that nothing else needs it.
+"""Find the files and entries of an archived Hive table, and check that nothing else needs them.
 
 <directory>/k=1/part-0.parquet              the new table reads it, so it stays
 <directory>/k=1/tableferry-<run>-0.parquet  rows that shadow appended for Hive (Iceberg only)
@@ -18,20 +18,20 @@ from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.commands import command
 from tableferry.fleet.hive_copy.table import PURGE
+from tableferry.fleet.hive_tables.copy_locations import hive_location_of
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import FOLDER, sync_folder
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import first_name
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.file_record import FILES, FileRecord
-from tableferry.fleet.warehouse import asking, hive
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import hive_location_of
-from tableferry.fleet.warehouse.existing import entries, is_made_of
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.progress_properties import FOLDER, sync_folder
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
-from tableferry.fleet.warehouse.table_storage import storage_of
-from tableferry.fleet.warehouse.views import above
+from tableferry.fleet.warehouse.job_tables import entries, is_created_from
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.table_descriptions import describe
+from tableferry.fleet.warehouse.views import list_views_over
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.tables import TableName
@@ -47,7 +47,7 @@ _WRITTEN = re.compile(rf".+{re.escape(sync_folder(''))}/(?:known-)?[0-9a-f]{{8}}
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What is left of a Hive table, as a job records it before anything is removed.
+    """The remaining entry and directories of a Hive table, which a job records before it removes them.
 
     Attributes:
         root: The Hive table's directory at the switch.
@@ -67,7 +67,7 @@ class Leftovers:
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> Self:
-        """Return what a job records; earlier versions recorded only one of the written folders."""
+        """Parse a job's record; earlier versions recorded only one of the written folders."""
         record = note.get("record", "")
         return cls(
             note["root"],
@@ -79,38 +79,40 @@ class Leftovers:
         )
 
     def note(self) -> dict[str, Any]:
-        """Return what a job records."""
+        """Return the job's record."""
         values = asdict(self).items()
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The directories beside the Hive table's in which migrations write folders for Hive."""
+        """The directories beside the Hive table's directory in which migrations write folders for Hive."""
         parents = [sync_folder(self.root), *(folder.rpartition("/")[0] for folder in self.written)]
         return tuple({split(parent)[2]: parent for parent in parents}.values())
 
 
 @dataclass(frozen=True)
-class Left:
-    """What ``--list`` shows of one table.
+class LeftoverStatus:
+    """The information of ``--list`` about one table.
 
     Attributes:
-        hive: The archived Hive table; None if it is gone.
+        hive: The archived Hive table; None if it was dropped.
         directory: The Hive table's directory at the switch.
         folders: The existing folders that were written for Hive, or that can't be listed.
         gc_enabled: Whether an Iceberg table may remove files; None for Delta.
-        hinders: What prevents closing; empty for nothing.
+        blocker: Why the table can't be closed; empty if it can.
     """
 
     hive: TableName | None
     directory: str
     folders: tuple[str, ...]
     gc_enabled: bool | None
-    hinders: str = ""
+    blocker: str = ""
 
 
-def find(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Leftovers:
-    """Return what is left of a Hive table; without its entry only the directory is known.
+def find_leftovers(
+    warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat
+) -> Leftovers:
+    """Return the leftovers of a Hive table; if its entry was dropped, only the directory is known.
 
     Raises:
         TableError: The new table is missing, or a table can't be described.
@@ -139,29 +141,33 @@ def find(warehouse: Warehouse, target: TableName, archived: TableName, form: Tar
     return Leftovers(**{**vars(found), "outside": tuple(sorted(outside))})
 
 
-def look(warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat) -> Left:
-    """Return what ``--list`` shows, and change nothing.
+def read_status(
+    warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat
+) -> LeftoverStatus:
+    """Return the information for ``--list``; nothing is changed.
 
     Raises:
         TableError: The new table is missing, or a table can't be described.
     """
-    found = find(warehouse, target, archived, form)
-    hinders = ""
+    found = find_leftovers(warehouse, target, archived, form)
+    blocker = ""
     try:
-        require_unneeded(warehouse, target, archived, form, found)
+        require_no_dependents(warehouse, target, archived, form, found)
     except Refused as error:
-        hinders = error.one_line
+        blocker = error.one_line
     gc = None
     if form is TargetFormat.ICEBERG:
         try:
             gc = (
-                asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower()
+                table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
+                .get(GC, "true")
+                .lower()
                 == "true"
             )
         except SPARK_ERRORS as error:
             raise TableError("TABLE_NOT_DESCRIBABLE", table=target, reason=first_line(error)) from error
     folders = tuple(folder for folder in found.parents if _may_exist(warehouse, folder))
-    return Left(archived if found.location else None, found.root, folders, gc, hinders)
+    return LeftoverStatus(archived if found.location else None, found.root, folders, gc, blocker)
 
 
 def _may_exist(warehouse: Warehouse, folder: str) -> bool:
@@ -173,45 +179,45 @@ def _may_exist(warehouse: Warehouse, folder: str) -> bool:
 
 
 def described(warehouse: Warehouse, archived: TableName) -> HiveTable:
-    """Describe a Hive table again, whatever this run has cached."""
+    """Describe a Hive table without the run's cache."""
     with explaining("TABLE_NOT_DESCRIBABLE", table=archived):
         return hive.table_of(archived, describe(warehouse.spark, archived))
 
 
-def is_noted(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> bool:
+def is_recorded_table(warehouse: Warehouse, archived: TableName, noted: Leftovers) -> bool:
     """Return whether the archived Hive table exists and is the recorded one.
 
-    Its creation time doesn't decide, because each machine writes that in its own time zone.
+    The creation time isn't compared, because its time zone depends on the machine.
 
     Raises:
-        TableError: It can't be described.
+        TableError: The table can't be described.
     """
     entry = entries(warehouse, (archived,)).get(archived)
     if entry is None or entry.kind is not Kind.HIVE:
         return False
     if entry.location == noted.location:
         return True
-    # A shadow run may have changed its location since.
+    # A shadow run may have changed the location after it was recorded.
     record = FileRecord.of(warehouse, described(warehouse, archived).properties)
     return record is not None and record.folder == noted.record
 
 
-def require_unneeded(
+def require_no_dependents(
     warehouse: Warehouse, target: TableName, archived: TableName, form: TargetFormat, found: Leftovers
 ) -> None:
     """Check that the new table replaces the Hive table, and that nothing else needs what will be removed.
 
     Raises:
-        Refused: It doesn't, or something does, or dropping the Hive table would remove its files.
+        Refused: One of these checks fails, or dropping the Hive table would remove its files.
         TableError: A table can't be described, or a catalog can't be listed.
     """
     entry = entries(warehouse, (target,))[target]
-    if not is_made_of(warehouse, first_name(archived), target, entry, form, (found.root,)):
+    if not is_created_from(warehouse, first_name(archived), target, entry, form, (found.root,)):
         undo = command("close --undo", first_name(archived))
         raise Refused("SUCCESSOR_OF_OTHER_FILES", table=target, folder=found.root, command=undo)
     if archived in entries(warehouse, (archived,)):
         require_keeps_files(described(warehouse, archived))
-        if readers := above(warehouse, archived):
+        if readers := list_views_over(warehouse, archived):
             raise Refused("ARCHIVED_TABLE_HAS_READERS", table=archived, readers=readers, target=target)
     require_alone(warehouse, target, archived, found)
 
@@ -220,7 +226,7 @@ def require_keeps_files(table: HiveTable) -> None:
     """Check that dropping a Hive table removes none of its files, which the new table reads.
 
     Raises:
-        Refused: It would.
+        Refused: The drop would remove files.
     """
     if table.managed or table.properties.get(PURGE, "").lower() == "true":
         raise Refused("DROP_REMOVES_FILES", table=table.name, property=PURGE)
@@ -230,7 +236,7 @@ def require_apart(warehouse: Warehouse, target: TableName, found: Leftovers) -> 
     """Check that a table whose rows were rewritten isn't among the Hive table's files.
 
     Raises:
-        Refused: It is.
+        Refused: The table is among these files.
     """
     own = entries(warehouse, (target,))[target].location
     if below(own, found.root) is not None or below(found.root, own) is not None:
@@ -241,10 +247,10 @@ def require_alone(warehouse: Warehouse, target: TableName, archived: TableName, 
     """Check that no other table is in the directories of a job's tables.
 
     Raises:
-        Refused: One is, and files that it reads would be removed.
+        Refused: Another table is in them, and its files would be removed.
         TableError: A catalog can't be listed.
     """
-    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    directories = warehouse.directories or TableDirectories()
     own = entries(warehouse, (target,))[target].location
     places = dict.fromkeys((found.root, *found.parents, *found.outside, own))
     # The new table may be in another catalog.
@@ -254,9 +260,9 @@ def require_alone(warehouse: Warehouse, target: TableName, archived: TableName, 
             f"{name} at {location}"
             for place in places
             for table in catalogs
-            for name, location in neighbourhood.around(warehouse.spark, table, place, (target, archived))
+            for name, location in directories.overlapping(warehouse.spark, table, place, (target, archived))
         }
-        unlisted = [schema for table in catalogs for schema in neighbourhood.unlisted(warehouse.spark, table)]
+        unlisted = [schema for table in catalogs for schema in directories.unlisted(warehouse.spark, table)]
     if others:
         raise Refused("OTHER_TABLES_IN_DIRECTORIES", table=target, others=sorted(others))
     if unlisted:

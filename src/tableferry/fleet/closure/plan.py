@@ -1,9 +1,9 @@
-"""Decide what closing a completed job still has to do, and which jobs can be closed. Pure.
+"""Decide which jobs can be closed, and plan the steps of closing a completed job; without Spark.
 
     completed ─ fleet close TABLE ─> marked (close_at) ─ the window is over ─> closing (a note) ─> closed
 
-As long as nothing is noted, the mark can be taken back and the job reverted. From the note on the Hive table
-may be gone at any moment, so neither is possible any more.
+Until the leftovers are noted, the mark can be removed and the job reverted. After the note, neither is
+possible, because the Hive table may be dropped at any time.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tableferry.fleet.jobs.steps import (
 
 
 def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
-    """Return the steps that are left of a job's closing.
+    """Return the remaining steps of a job's closing.
 
     Raises:
-        Refused: The tables aren't as the archive leaves them: somebody else renamed or dropped one.
+        Refused: Another process renamed, dropped or created one of the job's tables after the archive.
     """
     names, form = Names.of(job), job.target_format
     kind = existing.get(names.target)
@@ -43,11 +43,10 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
             expected=target_kind(job).description,
             archived=names.archived,
             resume=command("resume", job.name),
-            revert=_back(job),
+            revert=_revert_commands(job),
         )
-    # A view, or a table of another format, that people made under the free name isn't Hive's: should one lie
-    # in these directories all the same, it's found with the other neighbours. So is a Hive table, where that
-    # name was to be free.
+    # Users may create a view or a table of another format with the free name. If it's in the job's
+    # directories, the check of overlapping tables finds it. With `old_name: table` the name isn't free.
     if names.hive != names.main and existing.get(names.hive) is Kind.HIVE:
         raise Refused(
             "HIVE_TABLE_RECREATED_BEFORE_CLOSE",
@@ -64,7 +63,7 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         )
     steps: list[Step] = []
     if names.archived in existing:
-        # Whoever comes later than this has written to directories that nobody looks at any more.
+        # Files that are written after this check aren't found any more.
         steps.append(CheckLate(names.target, names.archived, form))
     if names.archived in existing or not job.record.closing:
         steps.append(NoteLeftovers(names.target, names.archived, form))
@@ -72,22 +71,22 @@ def closing_steps(job: Job, existing: Existing) -> tuple[Step, ...]:
         steps.append(DropArchived(names.target, names.archived, job.is_rewritten))
     steps.append(RemoveLeftovers(names.target, form, job.is_rewritten))
     if form is TargetFormat.ICEBERG:
-        # Last, for until then an expired snapshot could take a file that Hive reads.
+        # The last step, because expired snapshots may then remove files that Hive reads.
         steps.append(AllowCleaning(names.target))
     return tuple(steps)
 
 
-def _back(job: Job) -> str:
-    """Return the commands that revert a job which is marked to be closed, or is being closed."""
+def _revert_commands(job: Job) -> str:
+    """Return the commands that revert a job that is marked for closing or is being closed."""
     revert = command("revert --from-archive", job.name)
     return f"{command('close --undo', job.name)}, then {revert}" if job.record.closing else revert
 
 
 def check_closable(job: Job) -> None:
-    """Check that a job can be marked to be closed.
+    """Check that a job can be marked for closing.
 
     Raises:
-        Refused: It can't.
+        Refused: It can't be marked.
     """
     if closed := job.record.closed:
         raise Refused("JOB_CLOSED", table=job.name, date=closed["at"][:10])
@@ -101,36 +100,36 @@ def check_closable(job: Job) -> None:
         raise Refused("JOB_NOT_NOTIFIED", table=job.name)
 
 
-def marked(job: Job, at: datetime) -> Job:
-    """Return a job as it is to be closed, no earlier than at a time.
+def mark_for_closing(job: Job, at: datetime) -> Job:
+    """Return a job that is marked for closing at or after a time.
 
     Raises:
-        Refused: It can't be.
+        Refused: It can't be marked.
     """
     check_closable(job)
     return replace(job, close_at=at)
 
 
-def unmarked(job: Job, *, hive_is_there: bool = False) -> Job:
-    """Return a job as it is when nobody wants to close it any more.
+def remove_mark(job: Job, *, hive_exists: bool = False) -> Job:
+    """Return a job without its mark for closing.
 
     Args:
         job: The job.
-        hive_is_there: Whether somebody has looked, and the archived Hive table is there: it goes first.
+        hive_exists: Whether the archived Hive table was found, which the closing removes first.
 
     Raises:
         Refused: Something may have been removed already.
     """
-    check_not_closed(job, hive_is_there=hive_is_there)
+    check_not_closed(job, hive_exists=hive_exists)
     return replace(job, close_at=None).with_record(closing={})
 
 
-def check_not_closed(job: Job, *, hive_is_there: bool = False) -> None:
+def check_not_closed(job: Job, *, hive_exists: bool = False) -> None:
     """Check that nothing was removed by the job's closing.
 
     Args:
         job: The job.
-        hive_is_there: Whether the archived Hive table was found, which the closing removes first.
+        hive_exists: Whether the archived Hive table was found, which the closing removes first.
 
     Raises:
         Refused: Something was removed, or may have been removed.
@@ -138,6 +137,6 @@ def check_not_closed(job: Job, *, hive_is_there: bool = False) -> None:
     archived = Names.of(job).archived
     if closed := job.record.closed:
         raise Refused("JOB_CLOSED_FINALLY", table=job.name, date=closed["at"][:10], archived=archived)
-    if job.record.closing and not hive_is_there:
+    if job.record.closing and not hive_exists:
         undo = command("close --undo", job.name)
         raise Refused("JOB_BEING_CLOSED", table=job.name, archived=archived, command=undo)

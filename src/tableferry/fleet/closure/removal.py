@@ -17,16 +17,16 @@ from tableferry.fleet.closure.leftovers import (
     require_apart,
     require_keeps_files,
 )
+from tableferry.fleet.closure.referenced_files import list_referenced_files
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.every_version import named_anywhere
-from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_files import list_files
+from tableferry.fleet.warehouse.job_tables import entries
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map
 from tableferry.spark.tables import TableName
@@ -36,18 +36,18 @@ _log = logging.getLogger(__name__)
 
 # The names of files that shadow appended contain this.
 _APPENDED = "tableferry-"
-# The claim is checked before each so many removals.
+# The number of removals between two checks of the claim.
 _BATCH = 100
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovalResult:
     """The result of a removal.
 
     Attributes:
-        files: The number of files that shadow had appended, and that are gone.
+        files: The number of removed files that shadow had appended.
         kept: Folders with files that a version of the new table reads.
-        left: What else is left.
+        left: Other remaining folders and files.
     """
 
     files: int = 0
@@ -56,7 +56,7 @@ class Removed:
 
 
 def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
-    """Drop the archived Hive table's entry and none of its files, unless it is gone.
+    """Drop the archived Hive table's entry and none of its files, unless it was dropped already.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -70,7 +70,7 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
         raise Refused("ARCHIVED_TABLE_REPLACED", table=archived)
     require_keeps_files(described(warehouse, archived))
     with explaining("TABLE_NOT_DROPPED", table=archived):
-        # It is checked again right before the drop: another process may have made it own its files.
+        # The check is repeated right before the drop, because another process may have made it managed.
         change_if_unchanged(
             warehouse,
             (archived, target),
@@ -81,7 +81,7 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
 
 def remove(
     warehouse: Warehouse, target: TableName, form: TargetFormat, found: Leftovers, *, rewritten: bool = False
-) -> Removed:
+) -> RemovalResult:
     """Remove what this migration wrote for Hive and no version of the new table names; list the rest.
 
     A table that was reverted and migrated again reads files of its first migration there.
@@ -93,13 +93,13 @@ def remove(
     """
     location = entries(warehouse, (target,))[target].location
     fragments = [f"/{split(folder)[2].rpartition('/')[2]}/" for folder in found.parents]
-    named = named_anywhere(warehouse, target, form, location, (_APPENDED, *fragments))
+    named = list_referenced_files(warehouse, target, form, location, (_APPENDED, *fragments))
     files, left = 0, list[str]()
     if rewritten:
         require_apart(warehouse, target, found)
         left.append(f"{found.root} (the Hive table's own files)")
     if rewritten or form is TargetFormat.ICEBERG:
-        # A Delta table in the Hive table's directory names its files there by relative paths.
+        # A Delta table in the Hive table's directory references these files by relative paths.
         files, appended = _remove_appended(warehouse, found, named)
         left += [f"{first_of(appended, 'more files')} (written by shadow)"] if appended else []
     kept, written = [], {split(folder)[2] for folder in found.written}
@@ -120,13 +120,13 @@ def remove(
                 left.append(folder)
         if _is_empty(storage, parent):
             warehouse.effect(partial(_is_done, parent, storage.remove_empty), of=())
-    return Removed(files, tuple(kept), tuple(left))
+    return RemovalResult(files, tuple(kept), tuple(left))
 
 
 def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
     """Let an Iceberg table remove files again.
 
-    The property is removed rather than set to true: Hive takes true as a wish that DROP TABLE removes files.
+    The property is removed and not set to true, because then Hive's DROP TABLE would remove files.
 
     Raises:
         ClaimLost: Another worker has the job.
@@ -135,7 +135,10 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
     """
     if archived in entries(warehouse, (archived,)):
         raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
-    if asking.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower() != "false":
+    if (
+        table_descriptions.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower()
+        != "false"
+    ):
         return
     require_alone(warehouse, target, archived, found)
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
@@ -146,7 +149,7 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
 
 
 def _remove_appended(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:
-    """Remove the files that shadow appended to Hive's partitions; return their number, and what is left."""
+    """Remove the files that shadow appended to Hive's partitions; return their number and the rest."""
     known = {split(path)[2] for path in named}
     roots = {root: storage_of(warehouse.spark, root) for root in (found.root, *found.outside)}
     listed = [
@@ -161,7 +164,7 @@ def _remove_appended(warehouse: Warehouse, found: Leftovers, named: Iterable[str
 
 
 def _remove_each(roots: Mapping[str, TableStorage[str] | None], files: Sequence[str]) -> list[str]:
-    """Remove files below some roots; return those that are left."""
+    """Remove files below some roots; return those that remain."""
 
     def is_gone(file: str) -> bool:
         storage = next((roots[root] for root in roots if below(file, root) is not None), None)
@@ -187,7 +190,7 @@ def _is_empty(storage: TableStorage[str], folder: str) -> bool:
 
 
 def _is_shadows(storage: TableStorage[str], folder: str, found: Leftovers) -> bool:
-    """Return whether a folder is the record, or contains only what shadow runs wrote."""
+    """Return whether a folder is the record, or contains only directories of shadow runs."""
     names = () if folder == found.record else _names(storage, folder)
     return names is not None and all(map(DIRECTORY.fullmatch, names))
 

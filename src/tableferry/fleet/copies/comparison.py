@@ -16,14 +16,15 @@ from tableferry import verify
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.copies import delta, delta_trial
 from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
+from tableferry.fleet.hive_tables import partition_conditions
+from tableferry.fleet.hive_tables.frames import frame_of, with_null_partitions
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.partitions import Partition, parsed
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, existing, hive, partition_conditions, versions
+from tableferry.fleet.warehouse import hive, job_tables, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import is_over
-from tableferry.fleet.warehouse.frames import frame_of, with_null_partitions
 from tableferry.fleet.warehouse.hive_files import TableFiles, listing
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.partitions import Partition, parsed
+from tableferry.fleet.warehouse.job_tables import is_in_hive_directory
 from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,
     DeltaDraft,
@@ -122,21 +123,21 @@ def require_copy_has_same_rows(
     prepared = warehouse.prepared
     if prepared is None or prepared.listed is None:
         return require_same_rows(warehouse, source, target)
-    if prepared.drafted is not None:
-        return _compare_with_log(warehouse, prepared.listed, prepared.drafted, target)
-    if prepared.made is None:
+    if prepared.delta_draft is not None:
+        return _compare_with_log(warehouse, prepared.listed, prepared.delta_draft, target)
+    if prepared.iceberg_copy is None:
         # A killed run may have left a trial.
         delta_trial.remove_trials(warehouse, prepared.listed.table)
         return require_same_rows(warehouse, source, target)
-    made, listed = prepared.made, prepared.listed
+    made, listed = prepared.iceberg_copy, prepared.listed
     if listed.table.reading != made.reading:
         # The Hive table was altered since. A new column changes no file.
         return require_same_rows(warehouse, source, target)
     snapshot, mapping = made.snapshot, made.mapping
     with explaining("TABLE_READ_FAILED", table=target):
         if not made_now or mapping is None:
-            properties = asking.properties(warehouse.spark, warehouse.iceberg(target))
-            snapshot, mapping = versions.of_properties(properties), properties.get(MAPPING)
+            properties = table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
+            snapshot, mapping = target_versions.snapshot_in_properties(properties), properties.get(MAPPING)
         columns = warehouse.spark.table(warehouse.iceberg(target).sql).schema
     if snapshot != made.snapshot:
         return require_same_rows(warehouse, source, target)
@@ -168,18 +169,18 @@ def _compare_files(
     Returns:
         The number of compared rows, and all files whose rows are known to be the same.
     """
-    left = made.holds - (known or frozenset())
+    left = made.files - (known or frozenset())
     if known is not None and not left:
-        return 0, made.holds
+        return 0, made.files
     since = made.since if left <= made.added else None
-    files = made.holds if since is None else made.added
+    files = made.files if since is None else made.added
     if not files:
-        return require_same_rows(warehouse, listed.table.name, target, made.snapshot), made.holds
+        return require_same_rows(warehouse, listed.table.name, target, made.snapshot), made.files
     count = require_same_frames(
         (f"the files of {listed.table.name}", lambda: read_file_rows(warehouse, listed, files)),
         (str(target), lambda: read_rows_since(warehouse, target, made.snapshot, since)),
     )
-    return count, made.holds
+    return count, made.files
 
 
 def _compare_partitions(
@@ -197,8 +198,8 @@ def _compare_partitions(
         The number of compared rows, and all files whose rows are known to be the same.
     """
     busy = warehouse.prepared.busy if warehouse.prepared else frozenset[str]()
-    changed = specs_of(made.holds ^ (known or frozenset())) - busy
-    quiet = frozenset(member for member in made.holds if member[1] not in busy)
+    changed = specs_of(made.files ^ (known or frozenset())) - busy
+    quiet = frozenset(member for member in made.files if member[1] not in busy)
     if known is not None and not changed:
         return 0, quiet
     if known is None or made.since is None:
@@ -208,7 +209,7 @@ def _compare_partitions(
     else:
         where = _in_partitions(table, changed)
     if where is None:
-        return require_same_rows(warehouse, table.name, target, made.snapshot), made.holds
+        return require_same_rows(warehouse, table.name, target, made.snapshot), made.files
     return require_same_rows(warehouse, table.name, target, made.snapshot, where), quiet
 
 
@@ -232,7 +233,7 @@ def require_draft_has_same_rows(warehouse: Warehouse, listed: TableFiles, drafte
     """
     table, prepared, spark, count = listed.table, warehouse.prepared, warehouse.spark, 0
     known = (prepared.compared_files(drafted.reading) if prepared else None) or frozenset()
-    if left := drafted.holds - known:
+    if left := drafted.files - known:
         with (
             delta_trial.write_trial(warehouse, table, drafted.draft, drafted.paths(left)) as folder,
             # The table's directory may have a Delta log already.
@@ -243,7 +244,7 @@ def require_draft_has_same_rows(warehouse: Warehouse, listed: TableFiles, drafte
                 (f"{table.name} as Delta", lambda: spark.read.format("delta").load(folder)),
             )
     if prepared is not None:
-        prepared.compared = ComparedFiles(drafted.reading, settled(drafted.holds, listed.at), drafted)
+        prepared.compared = ComparedFiles(drafted.reading, settled(drafted.files, listed.at), drafted)
     return count
 
 
@@ -257,10 +258,10 @@ def _compare_with_log(
         known
         # The Hive table wasn't altered since the log was written.
         and drafted.hive_reading == table.reading
-        and drafted.holds == members(listed)
-        and len(drafted.draft.files) == len(drafted.holds)
-        and not known.isdisjoint(drafted.holds)
-        and is_over(warehouse, table, target)
+        and drafted.files == members(listed)
+        and len(drafted.draft.files) == len(drafted.files)
+        and not known.isdisjoint(drafted.files)
+        and is_in_hive_directory(warehouse, table, target)
         and delta.is_log_unchanged(warehouse, table, drafted.draft)
     ):
         try:
@@ -352,7 +353,7 @@ def read_file_rows(warehouse: Warehouse, listed: TableFiles, files: Collection[M
 
 def read_rows_since(warehouse: Warehouse, target: TableName, snapshot: str, since: str | None) -> DataFrame:
     """Return an Iceberg table's rows at a snapshot, or only the rows added since an earlier snapshot."""
-    if since is None and snapshot == versions.NO_SNAPSHOT:
+    if since is None and snapshot == target_versions.NO_SNAPSHOT:
         return warehouse.spark.table(warehouse.iceberg(target).sql).where("false")
     between = {"start-snapshot-id": since, "end-snapshot-id": snapshot}
     options = {"versionAsOf": snapshot} if since is None else between
@@ -389,9 +390,9 @@ def read_rows(
     Raises:
         TableError: The table doesn't exist.
     """
-    spark, kind = warehouse.spark, existing.kind(warehouse, name)
+    spark, kind = warehouse.spark, job_tables.kind(warehouse, name)
     table = warehouse.iceberg(name) if kind is Kind.ICEBERG else name
-    if version == versions.NO_SNAPSHOT:
+    if version == target_versions.NO_SNAPSHOT:
         return spark.table(table.sql).where("false")
     if version is not None:
         return spark.sql(f"SELECT * FROM {table.sql} VERSION AS OF {int(version)}").where(where)
@@ -400,4 +401,4 @@ def read_rows(
     found = spark.table(table.sql).where(where)
     if kind is not Kind.HIVE:
         return found
-    return with_null_partitions(found, hive.layout(warehouse, name).partition_columns)
+    return with_null_partitions(found, hive.read_layout(warehouse, name).partition_columns)

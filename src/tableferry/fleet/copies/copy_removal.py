@@ -15,12 +15,12 @@ from tableferry import storage
 from tableferry.convert import overlay
 from tableferry.errors import Refused
 from tableferry.fleet.copies import hadoop_log
+from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import dropped_name
-from tableferry.fleet.warehouse import asking, hive, renaming, versions
-from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
-from tableferry.fleet.warehouse.existing import Entry, entries, is_made_of
-from tableferry.fleet.warehouse.progress_properties import ROOT
+from tableferry.fleet.warehouse import hive, table_descriptions, table_renames, target_versions
+from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
+from tableferry.fleet.warehouse.job_tables import Entry, entries, is_created_from
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import reachable, split
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _REMOVED_LOG = "_tableferry_dropped_log"
 
 
-class CopyWrittenAfterSync(NeedsPerson):
+class CopyWrittenAfterSync(DecisionRequired):
     """A copy was written to after the last update of Hive, and a person must decide about the rows."""
 
 
@@ -72,7 +72,7 @@ def drop_copy(
         copies = {
             copy
             for copy, entry in existing.items()
-            if _is_made_of(warehouse, source, copy, entry, form, is_noted=watermark is not None)
+            if _is_made_of(warehouse, source, copy, entry, form, is_recorded_table=watermark is not None)
         }
         for other in existing.keys() - copies:
             words = existing[other].kind.description
@@ -80,7 +80,7 @@ def drop_copy(
         if form is TargetFormat.ICEBERG:
             _drop_iceberg(warehouse, name, copies, expected)
         elif name in copies:
-            renaming.demand_files_stay(name, existing[name])
+            table_renames.require_fixed_location(name, existing[name])
             directory = read_location(warehouse, name)
             # The log is read before the version, so a commit between the two changes the log's identity.
             log = _read_log_identity(_reachable(warehouse, directory))
@@ -97,7 +97,7 @@ def _is_made_of(
     entry: Entry,
     form: TargetFormat,
     *,
-    is_noted: bool,
+    is_recorded_table: bool,
 ) -> bool:
     """Return whether this fleet created a table from a Hive table.
 
@@ -107,16 +107,16 @@ def _is_made_of(
         name: The table.
         entry: Its catalog entry.
         form: The expected format.
-        is_noted: Whether the job records a version of its copy, which proves that it created one.
+        is_recorded_table: Whether the job records a version of its copy, which proves that it created one.
     """
     directories: list[str] = []
     if form is TargetFormat.DELTA:
         # During a probation, the Hive table's directory may have changed.
-        first = asking.properties(warehouse.spark, source).get(ROOT, "")
-        directories = [hive.layout(warehouse, source).location, first]
-    if not is_made_of(warehouse, source, name, entry, form, directories):
+        first = table_descriptions.properties(warehouse.spark, source).get(ROOT, "")
+        directories = [hive.read_layout(warehouse, source).location, first]
+    if not is_created_from(warehouse, source, name, entry, form, directories):
         return False
-    if is_noted or split(entry.location) not in map(split, directories):
+    if is_recorded_table or split(entry.location) not in map(split, directories):
         return True
     try:
         history = warehouse.spark.sql(f"DESCRIBE HISTORY {name.sql}").where("version = 0")
@@ -146,13 +146,13 @@ def _drop_iceberg(
         seen = _require_version(warehouse, name, form, expected)
         expected = expected or frozenset((seen,))
         # A writer that has the table open doesn't find it by this name any more, and fails.
-        renaming.rename(warehouse, name, aside)
+        table_renames.rename(warehouse, name, aside)
     elif aside not in copies:
         return
     try:
         _require_version(warehouse, aside, form, expected)
     except CopyWrittenAfterSync:
-        renaming.rename(warehouse, aside, name)
+        table_renames.rename(warehouse, aside, name)
         raise
     statement = f"DROP TABLE {warehouse.iceberg(aside).sql}"
     change_if_unchanged(warehouse, (aside,), lambda: warehouse.spark.sql(statement).collect())
@@ -167,7 +167,7 @@ def _require_version(
         CopyWrittenAfterSync: The copy has another version.
     """
     try:
-        current = versions.current(warehouse, name, form)
+        current = target_versions.current_version(warehouse, name, form)
     except SPARK_ERRORS:
         if form is TargetFormat.ICEBERG:
             raise

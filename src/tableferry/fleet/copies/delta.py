@@ -16,11 +16,11 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.copies import copy_removal, delta_trial, hadoop_log
 from tableferry.fleet.copies.iceberg_files import parquet_footers
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import entries, is_over, kinds
 from tableferry.fleet.warehouse.hive_files import (
     ListedFile,
     Listing,
@@ -29,7 +29,7 @@ from tableferry.fleet.warehouse.hive_files import (
     refuse_files_outside_partitions,
     refuse_nested_files,
 )
-from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.job_tables import entries, is_in_hive_directory, kinds
 from tableferry.fleet.warehouse.prepared_copy import DeltaDraft
 from tableferry.formats.hive.locations import below, reachable, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -55,13 +55,13 @@ def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> i
         TableError: A statement failed; run again when its cause is fixed.
         Refused: The table can't become a Delta table, or another table has the target's name.
     """
-    table = hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
-    listed = hive.last_listed(warehouse, table)
+    table = hive.require_eligible_table(warehouse, source, TargetFormat.DELTA)
+    listed = hive.last_table_files(warehouse, table)
     _demand_in_partitions(listed)
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         draft = _create_copy(warehouse, listed, target)
     if warehouse.prepared is not None:
-        warehouse.prepared.drafted = DeltaDraft.of(draft, listed) if draft else None
+        warehouse.prepared.delta_draft = DeltaDraft.of(draft, listed) if draft else None
     return len(listed.listing.read)
 
 
@@ -216,7 +216,7 @@ def _is_registered(warehouse: Warehouse, table: HiveTable, target: TableName) ->
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return False
-    if is_over(warehouse, table, target):
+    if is_in_hive_directory(warehouse, table, target):
         return True
     raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
 

@@ -17,9 +17,9 @@ from functools import partial
 
 from tableferry.convert import overlay
 from tableferry.errors import StateError
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.table_storage import storage_of
 from tableferry.formats.hive.locations import for_spark
 from tableferry.storage.port import TableStorage
 

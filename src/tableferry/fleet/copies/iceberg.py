@@ -28,17 +28,17 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     stored,
     with_file_names,
 )
+from tableferry.fleet.hive_tables.hive_table import SOURCE, SOURCE_FILES, HiveTable, Type, iceberg_type
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, versions
+from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.existing import kinds
 from tableferry.fleet.warehouse.hive_files import TableFiles, digest, refuse_nested_files
-from tableferry.fleet.warehouse.hive_table import MADE_OF, SOURCE, HiveTable, Type, iceberg_type
+from tableferry.fleet.warehouse.job_tables import kinds
 from tableferry.fleet.warehouse.prepared_copy import IcebergCopy, members
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
@@ -55,15 +55,15 @@ def create_copy(warehouse: Warehouse, source: TableName, target: TableName) -> i
         TableError: A statement failed; run again when its cause is fixed.
         Refused: The table can't become an Iceberg table, or another table has the target's name.
     """
-    table = hive.demand_eligible(warehouse, source, TargetFormat.ICEBERG)
-    listed = hive.last_listed(warehouse, table)
+    table = hive.require_eligible_table(warehouse, source, TargetFormat.ICEBERG)
+    listed = hive.last_table_files(warehouse, table)
     files = listed.listing
     if refusal := refuse_nested_files(source, files):
         raise refusal
     with explaining("NEW_TABLE_NOT_CREATED", source=source, target=target):
         made = _create_copy(warehouse, listed, target)
     if warehouse.prepared is not None:
-        warehouse.prepared.made = made
+        warehouse.prepared.iceberg_copy = made
     return len(files.read)
 
 
@@ -81,7 +81,7 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
         # have its old name, but another size and other bounds than the copy records. An empty copy may have
         # the columns that the Hive table had at that time.
         expected = (paths, made_of) if registered else ([], empty)
-        if (registered, properties.get(MADE_OF)) != expected:
+        if (registered, properties.get(SOURCE_FILES)) != expected:
             statement = f"DROP TABLE {warehouse.iceberg(target).sql}"
             change_if_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
             registered = None
@@ -89,11 +89,11 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
         # The compared copy was another one, or was changed since.
         warehouse.prepared.compared = None
     if registered is None:
-        made_empty = create_statement(table, warehouse.iceberg(target), **{MADE_OF: empty})
+        made_empty = create_statement(table, warehouse.iceberg(target), **{SOURCE_FILES: empty})
         warehouse.run(made_empty, of=(target,))
     snapshot, samples, mapping = NO_SNAPSHOT, None, None
     if registered != paths and paths:
-        change = Change(table, listed.partitions, files, {MADE_OF: made_of})
+        change = Change(table, listed.partitions, files, {SOURCE_FILES: made_of})
         appended = iceberg_commit.append(warehouse, target, change)
         if appended is not None:
             samples, _, snapshot, mapping = appended
@@ -110,10 +110,10 @@ def _create_copy(warehouse: Warehouse, listed: TableFiles, target: TableName) ->
                     expected=len(paths),
                     files=sorted(set(registered) ^ set(paths)),
                 )
-            _set_properties(warehouse, target, {MADE_OF: made_of})
+            _set_properties(warehouse, target, {SOURCE_FILES: made_of})
     mapping = _map_file_names(warehouse, table, target, samples, mapping)
     if paths and snapshot == NO_SNAPSHOT:
-        snapshot = versions.current(warehouse, target, TargetFormat.ICEBERG)
+        snapshot = target_versions.current_version(warehouse, target, TargetFormat.ICEBERG)
     return IcebergCopy(table.reading, snapshot, holds, holds, mapping=mapping)
 
 
@@ -123,10 +123,10 @@ def _find_unchanged_copy(warehouse: Warehouse, listed: TableFiles) -> IcebergCop
     A check before the switch finds whether another process has changed the copy.
     """
     prepared = warehouse.prepared
-    if prepared is None or prepared.made is None or prepared.compared is None:
+    if prepared is None or prepared.iceberg_copy is None or prepared.compared is None:
         return None
-    made, holds = prepared.made, members(listed)
-    unchanged = made.reading == listed.table.reading and made.holds == holds
+    made, holds = prepared.iceberg_copy, members(listed)
+    unchanged = made.reading == listed.table.reading and made.files == holds
     return made if unchanged and holds == prepared.compared.files else None
 
 
@@ -139,16 +139,19 @@ def _update_copy(
     size and time, but with other rows and bounds.
     """
     prepared = warehouse.prepared
-    if prepared is None or prepared.made is None or prepared.compared is None:
+    if prepared is None or prepared.iceberg_copy is None or prepared.compared is None:
         return None
-    before, table, holds = prepared.made, listed.table, members(listed)
-    if (table.reading, versions.of_properties(properties)) != (before.reading, before.snapshot):
+    before, table, holds = prepared.iceberg_copy, listed.table, members(listed)
+    if (table.reading, target_versions.snapshot_in_properties(properties)) != (
+        before.reading,
+        before.snapshot,
+    ):
         return None
-    keep = holds & before.holds & prepared.compared.files
+    keep = holds & before.files & prepared.compared.files
     added = holds - keep
     files = sorted({file for file, _ in added})
-    gone = before.holds - keep
-    change = Change(table, listed.partitions, files, {MADE_OF: listed.digest}, before.snapshot, gone)
+    gone = before.files - keep
+    change = Change(table, listed.partitions, files, {SOURCE_FILES: listed.digest}, before.snapshot, gone)
     appended = iceberg_commit.append(warehouse, target, change)
     if appended is None:
         return None
@@ -195,7 +198,11 @@ def _read_copy_properties(
     kind = kinds(warehouse, (target,)).get(target)
     if kind is None:
         return None
-    properties = asking.properties(warehouse.spark, warehouse.iceberg(target)) if kind is Kind.ICEBERG else {}
+    properties = (
+        table_descriptions.properties(warehouse.spark, warehouse.iceberg(target))
+        if kind is Kind.ICEBERG
+        else {}
+    )
     if properties.get(SOURCE) == table.name.key:
         return properties
     raise Refused("COPY_NAME_TAKEN", table=target, kind=kind.description, source=table.name)
@@ -273,7 +280,7 @@ def _map_file_names(
     """
     if samples is not None and not samples:
         return known
-    text = known or asking.properties(warehouse.spark, warehouse.iceberg(target)).get(MAPPING)
+    text = known or table_descriptions.properties(warehouse.spark, warehouse.iceberg(target)).get(MAPPING)
     if text is None:
         return None
     before: list[MappedField] = json.loads(text)

@@ -59,7 +59,7 @@ def compare_ahead(warehouse: Warehouse, source: TableName) -> int:
         Refused: The table can't become a Delta table.
         TableError: The table can't be read, without concurrent writes.
     """
-    prepared, table = warehouse.prepared, hive.demand_eligible(warehouse, source, TargetFormat.DELTA)
+    prepared, table = warehouse.prepared, hive.require_eligible_table(warehouse, source, TargetFormat.DELTA)
     assert prepared is not None
     delta_trial.remove_trials(warehouse, table)
 
@@ -95,7 +95,7 @@ def _repeat_until_little(
             # Few files were written during this comparison.
             return rows
         # Hours may have passed.
-        warehouse.forget((source,))
+        warehouse.invalidate((source,))
         before, listed = listed, _list_files(warehouse, source, form)
         left_out, prepared.busy = prepared.busy, frozenset()
         if listed.digest == before.digest:
@@ -116,7 +116,7 @@ def _repeat_until_little(
 
 
 def _list_files(warehouse: Warehouse, source: TableName, form: TargetFormat) -> TableFiles:
-    return hive.listed(warehouse, hive.demand_eligible(warehouse, source, form))
+    return hive.list_table_files(warehouse, hive.require_eligible_table(warehouse, source, form))
 
 
 def _is_little(files: frozenset[Member]) -> bool:

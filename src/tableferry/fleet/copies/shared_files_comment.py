@@ -6,10 +6,10 @@ import logging
 
 from tableferry.errors import TableError
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kinds
+from tableferry.fleet.warehouse.job_tables import kinds
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
@@ -43,7 +43,9 @@ def _add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> No
     with explaining("COMMENT_NOT_CHANGED", table=hive):
         described = describe(warehouse.spark, hive)
         now = str(described.get("comment") or "")
-        noted = asking.demand_shown(hive, described.get("table_properties") or {}).get(_COMMENT)
+        noted = table_descriptions.require_shown_properties(
+            hive, described.get("table_properties") or {}
+        ).get(_COMMENT)
         before = now if noted is None else noted.removeprefix(_MARK)
         wanted = f"{warning_text(target)} {before}".strip()
         if noted is None or now != wanted:
@@ -59,7 +61,7 @@ def restore_comment(warehouse: Warehouse, name: TableName) -> None:
         TableError: The user may not describe or change the Hive table.
     """
     with explaining("COMMENT_NOT_CHANGED", table=name):
-        noted = asking.properties(warehouse.spark, name).get(_COMMENT)
+        noted = table_descriptions.properties(warehouse.spark, name).get(_COMMENT)
         if noted is None:
             return
         if _comment(warehouse, name).startswith(f"{_WARNING} "):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused
 from tableferry.fleet.hive_copy.column_limits import fits
-from tableferry.fleet.warehouse.partitions import Partition, nulls_first
+from tableferry.fleet.hive_tables.partitions import Partition, nulls_first
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark.quoting import quote

@@ -11,11 +11,11 @@ from pyspark.sql.functions import expr
 
 from tableferry.errors import TableError
 from tableferry.fleet.hive_copy.changes import AddedRows, Changes
+from tableferry.fleet.hive_tables.hive_table import READING
+from tableferry.fleet.hive_tables.partition_conditions import chunks, sql_types, where
+from tableferry.fleet.hive_tables.partitions import Partition, spell
+from tableferry.fleet.hive_tables.progress_properties import ShadowProgress
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import READING
-from tableferry.fleet.warehouse.partition_conditions import chunks, sql_types, where
-from tableferry.fleet.warehouse.partitions import Partition, spell
-from tableferry.fleet.warehouse.progress_properties import Marks
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.spark import catalog
 from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining
@@ -97,15 +97,17 @@ class DeltaTarget:
         """Return the rows at an earlier version."""
         return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
 
-    def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
+    def changes(
+        self, marks: ShadowProgress, kinds: Mapping[str, str], partition_columns: Sequence[str]
+    ) -> Changes:
         """Return the changes since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:
             return Changes(compare_all="there is no watermark")
         first, last = int(marks.watermark), int(self.version)
         if first > last:
             return Changes(compare_all=f"version {first} is no longer in the table's history")
-        if marks.half_copied and int(marks.half_copied) > last:
-            return Changes(compare_all=f"version {marks.half_copied}, half copied, no longer exists")
+        if marks.interrupted_version and int(marks.interrupted_version) > last:
+            return Changes(compare_all=f"version {marks.interrupted_version}, half copied, no longer exists")
         if first == last:
             return Changes()
         own = {column.lower() for column in self.partition_columns}

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from tableferry.fleet.hive_copy.changes import AddedRows, Changes
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata, Snapshot
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.hive_tables.partition_conditions import sql_types, texts
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition
+from tableferry.fleet.hive_tables.progress_properties import ShadowProgress
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.partition_conditions import sql_types, texts
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition
-from tableferry.fleet.warehouse.progress_properties import Marks
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
@@ -93,7 +93,9 @@ class IcebergTarget:
             return self.spark.table(self.name.sql).limit(0)
         return self.spark.sql(f"SELECT * FROM {self.name.sql} VERSION AS OF {version}")
 
-    def changes(self, marks: Marks, kinds: Mapping[str, str], partition_columns: Sequence[str]) -> Changes:
+    def changes(
+        self, marks: ShadowProgress, kinds: Mapping[str, str], partition_columns: Sequence[str]
+    ) -> Changes:
         """Return the changes since the watermark, given the Hive table's types and partition columns."""
         if marks.watermark is None:
             return Changes(compare_all="there is no watermark")
@@ -110,7 +112,7 @@ class IcebergTarget:
             if not self.metadata.same_columns(schema, list(self.metadata.schemas.get(schema, {}))):
                 return Changes(compare_all="columns were renamed, dropped or retyped")
         ids = {marks.watermark, *(snapshot.id for snapshot in snapshots)}
-        if marks.half_copied and marks.half_copied not in ids:
+        if marks.interrupted_version and marks.interrupted_version not in ids:
             return Changes(compare_all=f"snapshot {marks.pending}, half copied, was rolled back")
         return self._between(marks.watermark, snapshots, partition_columns)
 
@@ -156,7 +158,7 @@ class IcebergTarget:
         staged, published = {row[0] for row in keys}, {row[1] for row in keys}
         if key in published:
             return
-        properties = asking.properties(self.spark, self.name)
+        properties = table_descriptions.properties(self.spark, self.name)
         was_on = properties.get(_STAGING) == "true" and _STAGING_NOTE not in properties
         if key not in staged:
             if not was_on:

@@ -10,13 +10,13 @@ from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.table import PURGE
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_tables.copy_locations import hive_location_of
+from tableferry.fleet.hive_tables.hive_table import SOURCE
+from tableferry.fleet.hive_tables.progress_properties import ROOT, TARGET
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import hive_location_of
-from tableferry.fleet.warehouse.existing import entries
-from tableferry.fleet.warehouse.hive_table import SOURCE
-from tableferry.fleet.warehouse.progress_properties import ROOT, TARGET
+from tableferry.fleet.warehouse.job_tables import entries
 from tableferry.formats.hive.sql import in_metastore
 from tableferry.spark import catalog
 from tableferry.spark.catalog import explaining
@@ -82,7 +82,7 @@ def restore_entry(warehouse: Warehouse, target: TableName, hive: TableName, form
     """
     if form is not TargetFormat.DELTA:
         return False
-    properties = asking.properties(warehouse.spark, hive)
+    properties = table_descriptions.properties(warehouse.spark, hive)
     root = properties.get(ROOT)
     if root is None or not overlay.has_log(warehouse.spark, root):
         return False

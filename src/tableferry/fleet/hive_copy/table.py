@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.hive_copy.changes import Columns
-from tableferry.fleet.warehouse import asking, hive, metastore
-from tableferry.fleet.warehouse.asking import describe
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.hive_tables.hive_table import AVRO_SCHEMAS, HiveTable
+from tableferry.fleet.hive_tables.partition_conditions import casts, spec, sql_types
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, parsed, raw, spell
+from tableferry.fleet.hive_tables.progress_properties import PREFIX, fingerprint
+from tableferry.fleet.hive_tables.table_storage import storage_of
+from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties
-from tableferry.fleet.warehouse.hive_table import AVRO_SCHEMAS, HiveTable
-from tableferry.fleet.warehouse.partition_conditions import casts, spec, sql_types
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition, parsed, raw, spell
-from tableferry.fleet.warehouse.progress_properties import PREFIX, fingerprint
-from tableferry.fleet.warehouse.table_storage import storage_of
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.formats.hive import session_catalog
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.sql import in_metastore
@@ -218,7 +219,7 @@ class HiveCopy:
             raise Refused(
                 "AVRO_SCHEMA_OUTDATED", table=self.name, property=schema, columns=_listed(columns.every)
             )
-        if not (columns.replaced or columns.widened) or metastore.reached(self.spark, self.name):
+        if not (columns.replaced or columns.widened) or metastore.is_reachable(self.spark, self.name):
             return
         every = _listed(columns.every)
         if columns.replaced:
@@ -231,7 +232,7 @@ class HiveCopy:
 
     def set_columns(self, columns: Columns) -> None:
         """Change the columns of the table, and of its partitions if this process can reach the metastore."""
-        if metastore.reached(self.spark, self.name):
+        if metastore.is_reachable(self.spark, self.name):
             self.warehouse.effect(lambda: self._set_columns(self.name, columns))
         else:
             self._alter(f"ADD COLUMNS ({_listed(columns.added)})")
@@ -285,7 +286,7 @@ class HiveCopy:
         create = f"CREATE TABLE {new} LIKE {old} LOCATION {literal(folder)}"
         # LIKE omits the properties, and Hive's SerDes read some of them, such as serialization.null.format.
         # DESCRIBE omits properties with an empty value, which is common for that one.
-        every = self.properties if self.format else asking.properties(self.spark, self.name)
+        every = self.properties if self.format else table_descriptions.properties(self.spark, self.name)
         if properties := user_properties(every):
             create += f" TBLPROPERTIES {pairs(properties)}"
         try:

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target
-from tableferry.fleet.warehouse.frames import with_null_partitions
+from tableferry.fleet.hive_tables.frames import with_null_partitions
+from tableferry.fleet.hive_tables.partition_conditions import casts, spec
+from tableferry.fleet.hive_tables.partitions import Partition
 from tableferry.fleet.warehouse.hive_files import ListedFile
-from tableferry.fleet.warehouse.partition_conditions import casts, spec
-from tableferry.fleet.warehouse.partitions import Partition
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tableferry.fleet.hive_tables.frames import frame_of
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.frames import frame_of
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles, list_files
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.prepared_copy import EarlyRecord
-from tableferry.fleet.warehouse.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.formats.hive.partitions import same_values
 from tableferry.spark.quoting import literal
@@ -79,10 +79,10 @@ class FileRecord:
         Raises:
             TableError: The table is missing, or a directory can't be listed.
         """
-        prepared, table = warehouse.prepared, hive.layout(warehouse, name)
+        prepared, table = warehouse.prepared, hive.read_layout(warehouse, name)
         if prepared is None:
             return
-        listing = hive.last_listed(warehouse, table).listing
+        listing = hive.last_table_files(warehouse, table).listing
         if len(listing.files) >= _MANY and not _can_extend(prepared.recorded, listing):
             record = cls(warehouse, _new_folder(table), table.location)
             record.add(listing.files, stray=listing.stray)
@@ -95,8 +95,8 @@ class FileRecord:
         Raises:
             TableError: The table is missing, or a directory can't be listed.
         """
-        table = hive.layout(warehouse, name)
-        listed = hive.last_listed(warehouse, table)
+        table = hive.read_layout(warehouse, name)
+        listed = hive.last_table_files(warehouse, table)
         columns = hive.partition_columns(table)
         odd = not all(
             same_values(partition.spec, below(partition.location, table.location) or "", columns)

@@ -11,6 +11,9 @@ from tableferry.errors import TableError
 from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_tables import partition_conditions
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parse
+from tableferry.fleet.hive_tables.progress_properties import REPLACED, TARGET, ShadowProgress
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.late_files.appends import LateFile, append_late_files
 from tableferry.fleet.late_files.classification import (
@@ -22,11 +25,8 @@ from tableferry.fleet.late_files.classification import (
 )
 from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.settings import LateFiles
-from tableferry.fleet.warehouse import partition_conditions
-from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
+from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parse
-from tableferry.fleet.warehouse.progress_properties import REPLACED, TARGET, Marks
 from tableferry.formats.hive.locations import below, escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import quote
@@ -39,7 +39,7 @@ _RETRIES, _PAUSE = 5, 2.0
 _REPAIRED = 20
 
 
-class LateFilesError(NeedsPerson):
+class LateFilesError(DecisionRequired):
     """Another process wrote to the Hive copy's directories after the switch, and a person must decide."""
 
 
@@ -62,7 +62,7 @@ class Settlement:
     record: FileRecord | None = None
     lost: FileRecord | None = None
 
-    def record_new_files(self, target: Target, marks: Marks) -> None:
+    def record_new_files(self, target: Target, marks: ShadowProgress) -> None:
         """Record the files that the new table's log has added to the same directories since this check."""
         if self.record is not None and target.shared is not None:
             self.record.add(_classify_files(self.record, target, marks).logged)
@@ -129,7 +129,7 @@ def check_late_files(
     return settled.record is not None
 
 
-def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: str | None) -> Marks:
+def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: str | None) -> ShadowProgress:
     """Read an earlier run's progress from the Hive copy's properties.
 
     `watermark` is the version of the target when it was created. A Delta version is meaningless for a
@@ -137,7 +137,7 @@ def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: st
     """
     is_recreated = copy.properties.get(TARGET, target.id) != target.id
     given = None if is_recreated and form is TargetFormat.DELTA else watermark
-    return Marks.read(copy.properties, copy.location, target.id, given)
+    return ShadowProgress.read(copy.properties, copy.location, target.id, given)
 
 
 def settle_late_files(
@@ -145,7 +145,7 @@ def settle_late_files(
     target: Target,
     name: TableName,
     form: TargetFormat,
-    marks: Marks,
+    marks: ShadowProgress,
     *,
     decide: bool = False,
     accept: str = "",
@@ -264,7 +264,7 @@ def _repair_statements(copy: HiveCopy, target: Target, partitions: Collection[Pa
     )
 
 
-def _classify_files(record: FileRecord, target: Target, marks: Marks) -> Findings:
+def _classify_files(record: FileRecord, target: Target, marks: ShadowProgress) -> Findings:
     warehouse = record.warehouse
     known, settled = record.files()
     with explaining("DIRECTORY_NOT_COMPARABLE", folder=record.root):
@@ -342,7 +342,7 @@ def _partition_of_directory(copy: HiveCopy, root: str, directory: str) -> Partit
 
 
 def _partitions_of_unfinished_runs(
-    copy: HiveCopy, record: FileRecord, marks: Marks, unfinished: Sequence[ListedFile]
+    copy: HiveCopy, record: FileRecord, marks: ShadowProgress, unfinished: Sequence[ListedFile]
 ) -> frozenset[Partition]:
     """Return the partitions that read files of an unfinished or suspended run."""
     directories = {_directory(file.path) for file in unfinished}

@@ -7,12 +7,12 @@ files and rewrites the partition. After a revert there is no next shadow run, so
 from __future__ import annotations
 
 from tableferry.errors import Refused
+from tableferry.fleet.hive_tables.progress_properties import TARGET, ShadowProgress
 from tableferry.fleet.late_files.classification import run_of
 from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, listing
-from tableferry.fleet.warehouse.progress_properties import TARGET, Marks
 from tableferry.spark.tables import TableName
 
 
@@ -33,10 +33,10 @@ def require_no_suspended_files(warehouse: Warehouse, name: TableName) -> None:
 
 def list_suspended_files(warehouse: Warehouse, name: TableName) -> list[ListedFile]:
     """Return the files of unfinished shadow runs that a Hive table reads."""
-    table = hive.demand(warehouse, name)
+    table = hive.require_hive_table(warehouse, name)
     if TARGET not in table.properties:
         return []
-    marks = Marks.read(table.properties, table.location, table.properties[TARGET], None)
+    marks = ShadowProgress.read(table.properties, table.location, table.properties[TARGET], None)
     read = listing(warehouse, table, hive.partitions(warehouse, table)).read
     files = [file for file in read if (run := run_of(file.path)) and run not in marks.runs]
     record = FileRecord.of(warehouse, table.properties) if files else None

@@ -14,7 +14,7 @@ from functools import partial
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closure import leftovers
-from tableferry.fleet.closure.plan import closing_steps, marked, unmarked
+from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import select_claimable
@@ -23,9 +23,9 @@ from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.views import Views
 
 
@@ -53,7 +53,7 @@ class Leftover:
     """
 
     job: Job
-    left: leftovers.Left | None = None
+    left: leftovers.LeftoverStatus | None = None
     error: str = ""
 
 
@@ -76,7 +76,7 @@ def mark_to_close(
     back = store.unarchive(coming, now) if coming else ()
     jobs = [job for job in (*queued, *back) if job.task_id in may]
     refused = [marking for marking in tried if marking.error]
-    return [*refused, *(_edited(store, job, partial(marked, at=at), now, by) for job in jobs)]
+    return [*refused, *(_edited(store, job, partial(mark_for_closing, at=at), now, by) for job in jobs)]
 
 
 def unmark_to_close(
@@ -86,10 +86,10 @@ def unmark_to_close(
 
     def edit(job: Job) -> Job:
         if job.record.closed is not None or not job.record.closing:
-            return unmarked(job)
+            return remove_mark(job)
         noted = leftovers.Leftovers.of(job.record.closing)
-        exists = leftovers.is_noted(warehouse(), Names.of(job).archived, noted)
-        return unmarked(job, hive_is_there=exists)
+        exists = leftovers.is_recorded_table(warehouse(), Names.of(job).archived, noted)
+        return remove_mark(job, hive_exists=exists)
 
     return [_edited(store, job, edit, now, by) for job in jobs]
 
@@ -102,7 +102,7 @@ def close(worker: Worker) -> ModeReport:
 
     def dry_run_report(job: Job, warehouse: Warehouse) -> JobReport:
         try:
-            steps = closing_steps(job, existing.job_tables(warehouse, Names.of(job)))
+            steps = closing_steps(job, job_tables.list_job_tables(warehouse, Names.of(job)))
         except TableferryError as error:
             return JobReport(job, "paused", (), error.one_line)
         return JobReport(job, "planned", tuple(map(str, steps)))
@@ -118,19 +118,19 @@ def close(worker: Worker) -> ModeReport:
 
 def list_leftovers(warehouse: Warehouse, jobs: Sequence[Job]) -> list[Leftover]:
     """List the leftovers of archived tables; nothing is changed."""
-    warehouse = replace(warehouse, neighbourhood=Neighbourhood(), views=Views())
+    warehouse = replace(warehouse, directories=TableDirectories(), views=Views())
     return [_looked(warehouse, job) for job in jobs]
 
 
 def _marked(job: Job, at: datetime) -> MarkResult:
     try:
-        return MarkResult(marked(job, at))
+        return MarkResult(mark_for_closing(job, at))
     except Refused as error:
         return MarkResult(job, error.one_line)
 
 
 def _close(run: JobRun) -> JobReport:
-    for step in closing_steps(run.job, existing.job_tables(run.warehouse, Names.of(run.job))):
+    for step in closing_steps(run.job, job_tables.list_job_tables(run.warehouse, Names.of(run.job))):
         run.perform(step)
     kept, left = run.job.record.closing.get(KEPT, ()), run.job.record.left_directories
     closed = {"at": run.clock().isoformat(timespec="seconds"), KEPT: list(kept)}
@@ -149,7 +149,9 @@ def _looked(warehouse: Warehouse, job: Job) -> Leftover:
         return Leftover(job)
     names = Names.of(job)
     try:
-        return Leftover(job, leftovers.look(warehouse, names.target, names.archived, job.target_format))
+        return Leftover(
+            job, leftovers.read_status(warehouse, names.target, names.archived, job.target_format)
+        )
     except TableferryError as error:
         return Leftover(job, error=error.one_line)
 

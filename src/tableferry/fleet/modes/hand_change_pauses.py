@@ -31,7 +31,7 @@ from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, 
 from tableferry.fleet.modes.performer import StepPaused
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 
 
@@ -118,7 +118,7 @@ def _has_both(job: Job, warehouse: Warehouse) -> bool:
     if job.state is not State.SYNC_HIVE:
         return True
     target = Names.of(job).target
-    return existing.job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
+    return job_tables.list_job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
 
 
 def _conditions(run: RunningJob) -> tuple[Condition, Condition]:

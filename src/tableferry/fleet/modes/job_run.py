@@ -30,7 +30,7 @@ from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost, claim_lost
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.warehouse import existing, versions
+from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.spark.tables import TableName
@@ -62,9 +62,11 @@ class JobRun:
     def __post_init__(self) -> None:
         names = Names.of(self.job)
         if names.elsewhere:
-            self.warehouse.looking_into(names.target.parts[0])
-        seen = existing.Seen(names.all)
-        self.warehouse = replace(self.warehouse, seen=seen, prepared=PreparedCopy(), guard=self.require_claim)
+            self.warehouse.prepare_catalog(names.target.parts[0])
+        cache = job_tables.JobTableCache(names.all)
+        self.warehouse = replace(
+            self.warehouse, table_cache=cache, prepared=PreparedCopy(), guard=self.require_claim
+        )
 
     def require_claim(self) -> None:
         """Check that this worker still holds the claim; after a suspension, another worker may hold it.
@@ -144,7 +146,7 @@ def dry_run_report(job: Job, warehouse: Warehouse, transitions: Transitions) -> 
     try:
         if (stopped := report_hand_change(job, warehouse)) is not None:
             return stopped
-        steps = dry_run_steps(job, existing.job_tables(warehouse, Names.of(job)), transitions)
+        steps = dry_run_steps(job, job_tables.list_job_tables(warehouse, Names.of(job)), transitions)
     except TableferryError as error:
         return JobReport(job, "paused", (), error.one_line)
     return JobReport(job, "planned", tuple(map(str, steps)))
@@ -184,7 +186,7 @@ def _make_transition(run: JobRun, transition: Transition) -> None:
     """Perform the steps of one transition, and save the new state."""
     names = Names.of(run.job)
     resolve_hand_changes(run)
-    steps = plan(run.job, existing.job_tables(run.warehouse, names))
+    steps = plan(run.job, job_tables.list_job_tables(run.warehouse, names))
     for step in steps:
         try:
             with pausing_at_lost_metadata(run):
@@ -235,7 +237,7 @@ def _restart_block(run: JobRun, names: Names, why: str) -> bool:
     times = run.job.record.began_again + 1
     if times > ATTEMPTS:
         return False
-    tables = existing.job_tables(run.warehouse, names)
+    tables = job_tables.list_job_tables(run.warehouse, names)
     switched = is_switched(names, tables)
     if _is_written_to(run, names.target if switched else names.copy):
         return False
@@ -257,7 +259,10 @@ def _restart_block(run: JobRun, names: Names, why: str) -> bool:
 
 def _is_written_to(run: JobRun, copy: TableName) -> bool:
     """Return whether a process wrote to a copy after the Hive table's definition was copied."""
-    return versions.current(run.warehouse, copy, run.job.target_format) != run.job.shadow_watermark
+    return (
+        target_versions.current_version(run.warehouse, copy, run.job.target_format)
+        != run.job.shadow_watermark
+    )
 
 
 def _settle_late_files(run: JobRun, names: Names) -> bool:
@@ -266,7 +271,7 @@ def _settle_late_files(run: JobRun, names: Names) -> bool:
     After the switch, the new table may contain new rows, so the names aren't swapped back. The files are
     handled like all late files. Without a file record they can't be settled.
     """
-    if not is_switched(names, existing.job_tables(run.warehouse, names)):
+    if not is_switched(names, job_tables.list_job_tables(run.warehouse, names)):
         return False
     run.perform(CheckLate(names.target, names.hive, run.job.target_format, decide=False))
     return not run.job.record.late_files_not_looked_for
@@ -297,7 +302,7 @@ def _unblock_writers(run: JobRun) -> None:
     if run.job.state in (State.ICEBERG_PRIMARY, State.WRITES_UNBLOCKED):
         # After the switch a Hive table with this name is the Hive copy, or one that another process created.
         return
-    tables = existing.job_tables(run.warehouse, names)
+    tables = job_tables.list_job_tables(run.warehouse, names)
     if tables.get(names.main) is Kind.HIVE and not is_switched(names, tables):
         run.perform(UnblockWrites(names.main))
         run.job = replace(run.job, state=State.READY, desired_state=State.WRITES_BLOCKED)

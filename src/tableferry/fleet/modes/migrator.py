@@ -11,7 +11,7 @@ from tableferry.fleet.modes.job_run import JobRun, advance, dry_run_report, run_
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.wave_gate import WaveGate
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.warehouse import existing
+from tableferry.fleet.warehouse import job_tables
 
 
 def migrate(worker: Worker) -> ModeReport:
@@ -34,8 +34,8 @@ def _is_recreated(run: JobRun) -> bool:
     # Earlier versions didn't record the check.
     if not (before := run.job.record.checked):
         return False
-    now = existing.checked(run.warehouse, run.job.name)
-    return now is not None and not existing.is_checked(before, now)
+    now = job_tables.read_origin(run.warehouse, run.job.name)
+    return now is not None and not job_tables.is_same_origin(before, now)
 
 
 def _return_to_preprocess(run: JobRun) -> JobReport:

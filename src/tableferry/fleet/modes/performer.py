@@ -27,6 +27,7 @@ from tableferry.fleet.copies import (
 )
 from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.hive_copy import restoration
+from tableferry.fleet.hive_tables import copy_locations
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
@@ -38,17 +39,16 @@ from tableferry.fleet.late_files.settlement import LateFilesError, check_late_fi
 from tableferry.fleet.shadow_runs.run import HiveCopyChanged, PartitionsRemoved, shadow
 from tableferry.fleet.shadow_runs.trial import try_shadow
 from tableferry.fleet.warehouse import (
-    copy_locations,
     definitions,
-    existing,
-    external,
-    old_name,
-    renaming,
-    versions,
+    job_tables,
+    managed_tables,
+    old_name_view,
+    table_renames,
+    target_versions,
     views,
 )
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive import layout
+from tableferry.fleet.warehouse.hive import read_layout
 from tableferry.progress import Task, task
 from tableferry.spark.driver import track_jobs
 from tableferry.spark.tables import TableName
@@ -117,7 +117,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             FileRecord.begin(warehouse, table)
         case steps.RewriteAhead(target, hive, form):
             began = time.monotonic()
-            folder = copy_locations.copies_folder(layout(warehouse, hive).location, form)
+            folder = copy_locations.copies_folder(read_layout(warehouse, hive).location, form)
             rewritten = job.record.rewritten or Rewrite()
             if folder != rewritten.get("folder"):
                 rewritten_copy.require_empty(warehouse, folder)
@@ -169,13 +169,13 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 )
             job = _with_late_file_check(job, hive, late_files_checked)
         case steps.MakeExternal(table):
-            if external.is_managed(warehouse, table):
+            if managed_tables.is_managed(warehouse, table):
                 job = save(job.with_record(was_managed=True))
                 with _pausing(PauseReason.MANAGED_TABLE):
-                    external.set_managed(warehouse, table, managed=False)
+                    managed_tables.set_managed(warehouse, table, managed=False)
         case steps.MakeManaged(table):
             if job.record.was_managed:
-                external.set_managed(warehouse, table, managed=True)
+                managed_tables.set_managed(warehouse, table, managed=True)
             job = job.with_record(was_managed=False)
         case steps.MakeTarget(source, target, form):
             make = iceberg.create_copy if form is TargetFormat.ICEBERG else delta.create_copy
@@ -199,24 +199,24 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
                 raise
             running.update("rows", rows)
         case steps.Rename(table, to):
-            renaming.rename(warehouse, table, to, beside=Names.of(job).all)
+            table_renames.rename(warehouse, table, to, beside=Names.of(job).all)
         case steps.MakeView(source, target):
-            old_name.make_view(warehouse, source, target)
+            old_name_view.create_view(warehouse, source, target)
             # The rename moved the Hive table's rights to its new name, but readers use the old name.
             hive = Names.of(job).hive
             warehouse.effect(lambda: warehouse.access.carry(hive, source), of=())
         case steps.CheckView(source, target):
-            old_name.demand_view(warehouse, source, target)
+            old_name_view.require_view_or_free_name(warehouse, source, target)
         case steps.DropView(source, target):
-            old_name.drop_view(warehouse, source, target)
+            old_name_view.drop_view(warehouse, source, target)
         case steps.AllowLogCleaning(table):
             rewritten_copy.allow_log_cleaning(warehouse, table)
         case steps.WriteCheckpoint(table):
             delta.write_checkpoint(warehouse, table)
         case steps.CheckViews(table):
-            job = job.with_record(broken_views=tuple(views.check(warehouse, table)))
+            job = job.with_record(broken_views=tuple(views.list_unreadable_views(warehouse, table)))
         case steps.Shadow(target, hive, form):
-            existing.demand_ours(warehouse, Names.of(job), target)
+            job_tables.require_own_table(warehouse, Names.of(job), target)
             with (
                 _pausing(PauseReason.WRITTEN_LATE, LateFilesError),
                 _pausing(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
@@ -241,7 +241,7 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = _with_late_file_check(job, hive, shadowed.late_files_checked)
             job = replace(job, shadow_watermark=shadowed.watermark).with_record(accept="", compare_all=False)
         case steps.ShadowWritten(target, hive, form):
-            if versions.current(warehouse, target, form) != job.shadow_watermark:
+            if target_versions.current_version(warehouse, target, form) != job.shadow_watermark:
                 return _perform(steps.Shadow(target, hive, form), job, warehouse, save, running)
         case steps.WarnOfSharedFiles(hive, target):
             shared_files_comment.add_warning(warehouse, hive, target)
@@ -266,12 +266,12 @@ def _perform(step: steps.Step, job: Job, warehouse: Warehouse, save: Save, runni
             job = job.with_record(accept="")
         case steps.NoteLeftovers(target, hive, form):
             closing = job.record.closing
-            if closing and not leftovers.is_noted(warehouse, hive, leftovers.Leftovers.of(closing)):
+            if closing and not leftovers.is_recorded_table(warehouse, hive, leftovers.Leftovers.of(closing)):
                 raise Refused(
                     "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=hive, command=command("resume", job.name)
                 )
-            found = leftovers.find(warehouse, target, hive, form)
-            leftovers.require_unneeded(warehouse, target, hive, form, found)
+            found = leftovers.find_leftovers(warehouse, target, hive, form)
+            leftovers.require_no_dependents(warehouse, target, hive, form, found)
             if job.is_rewritten:
                 leftovers.require_apart(warehouse, target, found)
             # The following steps can't be undone, so the job can't be reverted after this record.

@@ -20,9 +20,9 @@ from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
-from tableferry.fleet.warehouse import existing, hive
+from tableferry.fleet.warehouse import hive, job_tables
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.progress import task
 
 _log = logging.getLogger(__name__)
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 def preprocess(worker: Worker) -> ModeReport:
     """Fill in owners, users and format of new jobs; end expired probations; end completed jobs."""
-    neighbourhood = Neighbourhood()
+    directories = TableDirectories()
 
     def preprocessed(job: Job, warehouse: Warehouse) -> Job:
-        return _preprocessed(job, warehouse, worker.settings, neighbourhood, worker.store)
+        return _preprocessed(job, warehouse, worker.settings, directories, worker.store)
 
     def check_table(run: JobRun) -> JobReport:
         worker = run.job.claimed_by or ""
@@ -55,7 +55,7 @@ def preprocess(worker: Worker) -> ModeReport:
 
 
 def _preprocessed(
-    job: Job, warehouse: Warehouse, settings: FleetSettings, neighbourhood: Neighbourhood, store: Store
+    job: Job, warehouse: Warehouse, settings: FleetSettings, directories: TableDirectories, store: Store
 ) -> Job:
     """Return a new job with its table's owners, size and findings, or any other job in its next state."""
     match job.state:
@@ -72,23 +72,23 @@ def _preprocessed(
         tbl_owners=job.tbl_owners or warehouse.access.owners(job.name),
         downstream_users=job.downstream_users or warehouse.access.downstream_users(job.name),
     )
-    seen = preflight(warehouse, job, neighbourhood)
+    seen = preflight(warehouse, job, directories)
     job = replace(job, table_files=seen.files, table_bytes=seen.bytes)
     for finding in seen.findings:
         more = f" (and {len(seen.findings) - 1} more: {command('preflight', job.name)})"
         return job.paused(finding.reason, finding.text + (more if len(seen.findings) > 1 else ""))
     job = job.with_record(rewritten={"files": seen.files, "bytes": seen.bytes} if seen.rewritten else None)
     names = Names.of(job)
-    others = existing.job_tables(warehouse, names).keys() - {names.main}
+    others = job_tables.list_job_tables(warehouse, names).keys() - {names.main}
     if others:
-        taken = existing.name_taken(others)
+        taken = job_tables.name_taken_finding(others)
         return job.paused(taken.reason, taken.text)
     if (rival := _rival(store, job)) is not None:
         refusal = Refused("NEW_NAME_OF_TWO_JOBS", table=rival.name, name=names.target, other=job.name)
         return job.paused(PauseReason.NAME_TAKEN, PauseFinding(PauseReason.NAME_TAKEN, refusal).text)
     if settings.require_owner and not job.tbl_owners:
         return job.paused(PauseReason.MISSING_OWNER)
-    job = job.with_record(checked=existing.checked(warehouse, job.name) or {})
+    job = job.with_record(checked=job_tables.read_origin(warehouse, job.name) or {})
     return replace(job, state=State.READY, desired_state=State.WRITES_BLOCKED, to_be_processed=True)
 
 

@@ -20,7 +20,7 @@ from tableferry.fleet.modes.job_run import JobRun, run_and_report
 from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
-from tableferry.fleet.warehouse import versions
+from tableferry.fleet.warehouse import target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 
 SHADOWING = "Shadowing"
@@ -34,7 +34,7 @@ def shadow(worker: Worker) -> ModeReport:
     """
 
     def has_changes(job: Job, warehouse: Warehouse) -> bool:
-        current = versions.current(warehouse, Names.of(job).target, job.target_format)
+        current = target_versions.current_version(warehouse, Names.of(job).target, job.target_format)
         return current != job.shadow_watermark
 
     def work(run: JobRun) -> JobReport:

@@ -20,8 +20,8 @@ from tableferry.fleet.queue.selections import Selection, least_recent
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
-from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_beside
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.table_threads import TableThreads, warehouses_for_threads
 from tableferry.fleet.warehouse.views import Views
 from tableferry.heartbeat import heartbeat
 from tableferry.progress import Task, task
@@ -57,7 +57,7 @@ class Worker:
         """Return the worker with a warehouse that caches the catalog's listings for one run."""
 
         def opened() -> Warehouse:
-            return replace(self.open_warehouse(), neighbourhood=Neighbourhood(), views=Views())
+            return replace(self.open_warehouse(), directories=TableDirectories(), views=Views())
 
         return replace(self, open_warehouse=opened)
 
@@ -115,7 +115,7 @@ def _run_jobs(
     table_count: int,
 ) -> None:
     """Claim and run jobs until none is left, and report each when it ends."""
-    warehouses = warehouses_beside(warehouse, table_count)
+    warehouses = warehouses_for_threads(warehouse, table_count)
 
     def done(report: JobReport) -> None:
         claims.stop_renewing(report.job.task_id)

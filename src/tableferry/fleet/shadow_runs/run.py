@@ -34,23 +34,23 @@ from tableferry.fleet.hive_copy.changes import (
 from tableferry.fleet.hive_copy.column_limits import unfit_condition
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_tables.partition_conditions import chunks, texts, where
+from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parsed
+from tableferry.fleet.hive_tables.progress_properties import (
+    PARTITIONS,
+    SWEEP,
+    TARGET,
+    ShadowProgress,
+    has_same_partitions,
+    run_properties,
+)
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.late_files.classification import basename, directory_name
 from tableferry.fleet.late_files.settlement import Settlement, read_marks, settle_late_files
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.shadow_runs.unused_directories import find_unused_directories
-from tableferry.fleet.warehouse.context import NeedsPerson, Warehouse
+from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
-from tableferry.fleet.warehouse.partition_conditions import chunks, texts, where
-from tableferry.fleet.warehouse.partitions import WHOLE, Partition, nulls_first, parsed
-from tableferry.fleet.warehouse.progress_properties import (
-    PARTITIONS,
-    SWEEP,
-    TARGET,
-    Marks,
-    has_same_partitions,
-    runs_noted,
-)
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import quote
@@ -84,7 +84,7 @@ def shadow(
         format: The target's format.
         watermark: The version whose rows the copy contains, if its properties lack one: the snapshot id or
             version with which the target was created. None compares all rows.
-        accept: The decision that a person accepted: `NeedsPerson.found` of the refusal.
+        accept: The decision that a person accepted: `DecisionRequired.found` of the refusal.
         compare_all: Whether to compare all rows instead of reading the target's history.
         dry_run: Whether to change nothing; rows aren't counted then.
 
@@ -111,11 +111,11 @@ def shadow(
     return result
 
 
-class HiveCopyChanged(NeedsPerson):
+class HiveCopyChanged(DecisionRequired):
     """Partitions of the Hive copy were changed by hand, and a person must decide."""
 
 
-class PartitionsRemoved(NeedsPerson):
+class PartitionsRemoved(DecisionRequired):
     """An overwrite of the whole table removed partitions, and a person must decide."""
 
 
@@ -134,7 +134,7 @@ class _Run:
     copy: HiveCopy
     columns: Columns
     target: Target
-    marks: Marks
+    marks: ShadowProgress
     settled: Settlement
     accept: str
     name: str
@@ -146,7 +146,7 @@ class _Run:
         cls,
         copy: HiveCopy,
         target: Target,
-        marks: Marks,
+        marks: ShadowProgress,
         settled: Settlement,
         accept: str,
         *,
@@ -334,7 +334,7 @@ class _Run:
 
     def _note(self, watermark: str, pending: str, **more: str) -> None:
         marks, target = self.marks, self.target
-        notes = {**runs_noted(marks.runs), **more}
+        notes = {**run_properties(marks.runs), **more}
         self.copy.note(watermark=watermark, target=target.id, folder=marks.folder, pending=pending, **notes)
 
     def _plan(self, changes: Changes) -> Plan:
@@ -347,7 +347,9 @@ class _Run:
         # The target's files aren't bucketed.
         exact = frozenset() if copy.bucketed else self.target.exact(changes, copy.partition_columns)
         own = None if copy.names_files else self.marks.folder
-        plan = plan_updates(changes, locations, shared, exact, own, interrupted=bool(self.marks.half_copied))
+        plan = plan_updates(
+            changes, locations, shared, exact, own, interrupted=bool(self.marks.interrupted_version)
+        )
         # Spark would insert into a new partition with its own spelling of the value.
         odd = copy.odd.keys() & set(plan.append)
         append = tuple(partition for partition in plan.append if partition not in odd)

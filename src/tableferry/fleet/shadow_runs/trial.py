@@ -8,10 +8,10 @@ from itertools import islice
 
 from tableferry.fleet.hive_copy.changes import Columns
 from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_tables.progress_properties import sync_folder
 from tableferry.fleet.late_files.classification import basename
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.progress_properties import sync_folder
 from tableferry.spark.catalog import explaining
 from tableferry.spark.settings import optional_settings
 from tableferry.spark.tables import TableName
@@ -29,9 +29,9 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     Raises:
         TableError: The table can't be read, or the row can't be written.
     """
-    described = hive.demand(warehouse, table)
+    described = hive.require_hive_table(warehouse, table)
     # The scratch table's changes don't belong to the job.
-    copy = HiveCopy.of(replace(warehouse, seen=None), described)
+    copy = HiveCopy.of(replace(warehouse, table_cache=None), described)
     # A new directory in the folder that contains no other table; a unique name avoids existing directories.
     beside = sync_folder(copy.location)
     folder = f"{beside}/try-{uuid.uuid4().hex[:8]}"

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.views.planning import DEFINITION, SOURCE, View, ViewMove
 from tableferry.fleet.views.texts import NotMovable
-from tableferry.fleet.warehouse import asking, metastore
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.views import namespace
+from tableferry.fleet.warehouse.views import view_namespace
 from tableferry.spark import catalog, session
 from tableferry.spark.catalog import SPARK_ERRORS, condition, explaining, parallel_map
 from tableferry.spark.quoting import quote
@@ -62,7 +63,9 @@ def read_views(warehouse: Warehouse, schema: TableName, wanted: Callable[[TableN
             _log.warning("schema %s is missing, so its views can't be moved", schema)
             return []
         names = sorted(filter(wanted, (TableName((*schema.parts, row["viewName"])) for row in shown)))
-        return parallel_map(lambda name: view_of(name, asking.describe(warehouse.spark, name)), names)
+        return parallel_map(
+            lambda name: view_of(name, table_descriptions.describe(warehouse.spark, name)), names
+        )
 
 
 def view_of(name: TableName, description: dict[str, Any]) -> View:
@@ -74,7 +77,7 @@ def view_of(name: TableName, description: dict[str, Any]) -> View:
     return View(
         name,
         description.get("view_text", ""),
-        tuple(namespace(description, name)),
+        tuple(view_namespace(description, name)),
         tuple((column["name"], column.get("comment", "")) for column in description.get("columns", ())),
         description.get("comment", ""),
         description.get("table_properties", {}),
@@ -144,7 +147,7 @@ def is_current(warehouse: Warehouse, move: ViewMove) -> bool | None:
     """
     spark, new = warehouse.spark, move.new
     try:
-        properties = asking.properties(spark, new)
+        properties = table_descriptions.properties(spark, new)
     except SPARK_ERRORS as error:
         if condition(error).startswith(catalog.MISSING):
             return None
@@ -189,7 +192,7 @@ def lost_settings(warehouse: Warehouse, move: ViewMove) -> str:
     A view in a catalog of Iceberg's is read with the settings of each reader's session, which are taken to be
     this session's.
     """
-    if not warehouse.is_icebergs(move.new.parts[0]):
+    if not warehouse.is_iceberg_catalog(move.new.parts[0]):
         return ""
     recorded = sorted(item for item in move.view.settings.items() if item[0].startswith(_OF_VALUES))
     return ", ".join(f"{key}={value}" for key, value in recorded if _setting(warehouse.spark, key) != value)
@@ -206,9 +209,9 @@ def _setting(spark: SparkSession, key: str) -> str:
 def carry_access(warehouse: Warehouse, move: ViewMove) -> None:
     """Give the new view the owner, grants and tags of the old one."""
     view, new = move.view, move.new
-    if view.owner and metastore.reached(warehouse.spark, new):
+    if view.owner and metastore.is_reachable(warehouse.spark, new):
         with explaining("VIEW_OWNER_NOT_CHANGED", view=new, owner=view.owner):
-            owner = asking.describe(warehouse.spark, new).get("owner", "")
+            owner = table_descriptions.describe(warehouse.spark, new).get("owner", "")
 
         def set_owner(entry: Any) -> None:
             entry.setOwner(view.owner)

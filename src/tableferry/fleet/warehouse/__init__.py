@@ -1,1 +1,1 @@
-"""What is done to real tables, through Spark and the catalog."""
+"""Read and change tables through Spark and the catalog."""

@@ -1,4 +1,4 @@
-"""What every function here is given: Spark, the Iceberg catalog's name, the tables' rights, and a guard."""
+"""The `Warehouse` that all functions take: Spark, the fleet's settings, access rights, caches and a guard."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tableferry.fleet.warehouse.existing import Seen
+    from tableferry.fleet.warehouse.job_tables import JobTableCache
     from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
-    from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+    from tableferry.fleet.warehouse.shared_directories import TableDirectories
     from tableferry.fleet.warehouse.views import Views
 
 _log = logging.getLogger(__name__)
@@ -26,23 +26,23 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def see_commits(spark: SparkSession, iceberg_catalog: str) -> None:
-    """Let Iceberg's catalog keep no tables: it would give one as this session has first read it.
+def disable_table_cache(spark: SparkSession, iceberg_catalog: str) -> None:
+    """Disable the table cache of an Iceberg catalog, because it hides commits of other sessions.
 
-    The catalog asks for this setting when the session names it for the first time.
+    The catalog reads this setting when the session uses it for the first time.
     """
     key = f"spark.sql.catalog.{iceberg_catalog}.cache-enabled"
     if refusal := _refused(spark, key, "false"):
         _log.warning(
-            "%s can't be set (%s), so that commits of others to Iceberg tables may be seen late: set it to "
-            "false for the cluster", key, refusal,
+            "%s can't be set (%s), so the session may read outdated Iceberg tables. Set it to false for the "
+            "cluster.", key, refusal,
         )  # fmt: skip
 
 
-def show_properties(spark: SparkSession) -> None:
-    """Let a session show tables' properties as they are, with what Spark takes for secrets.
+def disable_redaction(spark: SparkSession) -> None:
+    """Let a session show table properties that Spark would redact as secrets.
 
-    Where that is refused, `asking.demand_shown` finds those that matter.
+    If Spark refuses the setting, `table_descriptions.require_shown_properties` reports hidden properties.
     """
     for key, value in SHOWN.items():
         if refusal := _refused(spark, key, value):
@@ -50,26 +50,26 @@ def show_properties(spark: SparkSession) -> None:
 
 
 def _refused(spark: SparkSession, key: str, value: str) -> str:
-    """Set a setting of a session; return why Spark refuses that, empty if it doesn't."""
+    """Set a session's setting; return the reason if Spark refuses it, else an empty text."""
     try:
         spark.conf.set(key, value)
     except Exception as error:
-        # Their classes depend on the kind of session.
+        # The classes of these errors depend on the kind of session.
         if not is_sparks(error):
             raise
         return first_line(error) or "refused"
     return ""
 
 
-def _unguarded() -> None:
-    """Let everything happen."""
+def _allow_all() -> None:
+    """Allow every change."""
 
 
-class NeedsPerson(Refused):
-    """Something that a person must decide.
+class DecisionRequired(Refused):
+    """A refusal that a person can accept.
 
     Attributes:
-        found: What names it, so that exactly this can be accepted.
+        found: The id of the finding, which the person accepts.
     """
 
     def __init__(self, condition: str, found: str = "", /, **parameters: object) -> None:
@@ -84,43 +84,42 @@ class Access(Protocol):
         """Return the owners of a table, as the catalog spells them."""
 
     def downstream_users(self, table: TableName) -> tuple[str, ...]:
-        """Return who reads a table, without its owners."""
+        """Return the readers of a table who don't own it."""
 
     def keeps_rights(self, table: TableName) -> bool:
-        """Say whether the table's catalog keeps rights to write, which can be taken and given back."""
+        """Return whether the table's catalog has write privileges that can be revoked and restored."""
 
     def rights_to_write(self, table: TableName) -> Mapping[str, Any]:
-        """Return, as JSON, the rights to write that `take` would take; empty where nothing can take any."""
+        """Return, as JSON, the write privileges that `take` would revoke; empty if it can't revoke any."""
 
     def take(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Take these rights, which the caller has noted before; those already taken are no error."""
+        """Revoke privileges, which the caller has recorded before; ignore those already revoked."""
 
     def give_back(self, table: TableName, rights: Mapping[str, Any]) -> None:
-        """Give exactly these rights back; those already there are no error."""
+        """Grant exactly these privileges again; ignore those already granted."""
 
     def carry(self, source: TableName, target: TableName) -> None:
-        """Give a table the owner and the grants of another, and its tags where the catalog has any."""
+        """Copy the owner, the grants and, if the catalog has them, the tags from one table to another."""
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A warehouse of tables.
+    """The tables of a fleet, and the means to read and change them.
 
     Attributes:
         spark: The session.
-        access: The tables' owners, readers and rights.
-        iceberg_catalog: The Spark catalog through which Iceberg's own statements go.
-        late_files: What to do with files that come into the Hive copy's directories after the switch.
-        removed_partitions: What to do when an overwrite removed partitions that it didn't write.
-        column_mapping: Whether a Delta table may use column mapping for names that it doesn't take otherwise.
-        rewrite_chunk: How many bytes of a table that is rewritten are written at once, at least a
-            partition.
-        serverless: Whether the session runs on serverless compute, which has no Iceberg of ours.
-        neighbourhood: Which tables share directories; without one, the catalog is listed for each table.
-        views: The views of schemas; without them, those of a schema are listed for each table.
-        seen: What this run has seen of its job's tables; without it, each look is a new one.
-        prepared: What this run knows of the copy that it makes; without it, everything is looked at.
-        guard: Raises if the caller must not change the tables any more, as its claim on the job is lost.
+        access: The tables' owners, readers and privileges.
+        iceberg_catalog: The Spark catalog for statements of Iceberg tables in the metastore.
+        late_files: The policy for files that are written into the Hive copy's directories after the switch.
+        removed_partitions: The policy for an overwrite that removed partitions which it didn't write.
+        column_mapping: Whether a Delta table may use column mapping for names that it can't have without it.
+        rewrite_chunk: The bytes that one write of a rewritten copy contains; at least one partition.
+        serverless: Whether the session runs on serverless compute, where Iceberg's runtime is missing.
+        directories: The cached directories of all tables; if None, the catalog is listed for each table.
+        views: The cached views of all schemas; if None, a schema's views are listed for each table.
+        table_cache: The cached catalog entries of the job's tables; if None, each call reads the catalog.
+        prepared: The run's knowledge of its copy; if None, each step reads everything.
+        guard: Raises if the caller has lost its claim on the job and must not change the tables.
     """
 
     spark: SparkSession
@@ -131,20 +130,20 @@ class Warehouse:
     column_mapping: bool = False
     rewrite_chunk: int = 16 * 2**30
     serverless: bool = False
-    neighbourhood: Neighbourhood | None = None
+    directories: TableDirectories | None = None
     views: Views | None = None
-    seen: Seen | None = None
+    table_cache: JobTableCache | None = None
     prepared: PreparedCopy | None = None
-    guard: Callable[[], None] = _unguarded
+    guard: Callable[[], None] = _allow_all
 
     @classmethod
     def of(
         cls, spark: SparkSession, access: Access, settings: FleetSettings, *, serverless: bool = False
     ) -> Warehouse:
-        """Return the warehouse that a fleet's settings describe, and let the session see what it needs to."""
-        show_properties(spark)
+        """Return the warehouse of a fleet's settings, after setting up the session for it."""
+        disable_redaction(spark)
         if not serverless:
-            see_commits(spark, settings.iceberg_catalog)
+            disable_table_cache(spark, settings.iceberg_catalog)
         return cls(
             spark,
             access,
@@ -157,51 +156,51 @@ class Warehouse:
         )
 
     def check_formats(self, formats: Iterable[str]) -> None:
-        """Make sure that tables can become what they are to become, before anything is done to one.
+        """Check that this compute can write some target formats.
 
         Raises:
-            Refused: One is to become Iceberg, on compute that has neither its runtime nor its catalog.
+            Refused: A format is Iceberg, and the compute has neither its runtime nor its catalog.
         """
         if self.serverless and TargetFormat.ICEBERG in formats:
             raise Refused("SERVERLESS_WITHOUT_ICEBERG", catalog=self.iceberg_catalog)
 
     def effect(self, work: Callable[[], T], *, of: Collection[TableName] | None = None) -> T:
-        """Change something outside the queue, right after the guard; every change goes through here.
+        """Check the claim, then change something outside the queue. Every change uses this method.
 
         Args:
-            work: Changes it.
-            of: The job's tables whose entries in the catalog change by that; all of them, if nobody says.
+            work: The change.
+            of: The job's tables whose catalog entries change; None for all of them.
         """
         self.guard()
         try:
             return work()
         finally:
-            self.forget(of)
+            self.invalidate(of)
 
-    def forget(self, of: Collection[TableName] | None = None) -> None:
-        """Look at tables anew from now on, at all if nobody says which: somebody may have altered them."""
-        if self.seen is not None:
-            self.seen.forget(of)
+    def invalidate(self, of: Collection[TableName] | None = None) -> None:
+        """Remove the entries of tables from the cache; all entries for None."""
+        if self.table_cache is not None:
+            self.table_cache.invalidate(of)
 
     def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
-        """Run a statement of SQL that changes something."""
+        """Run an SQL statement that changes something."""
         self.effect(lambda: self.spark.sql(statement).collect(), of=of)
 
-    def looking_into(self, catalog: str) -> None:
-        """Let the session see others' commits in a catalog of Iceberg's that its settings define."""
-        if self.is_icebergs(catalog):
-            see_commits(self.spark, catalog)
+    def prepare_catalog(self, catalog: str) -> None:
+        """Disable the table cache of a catalog, if the session configures it as an Iceberg catalog."""
+        if self.is_iceberg_catalog(catalog):
+            disable_table_cache(self.spark, catalog)
 
-    def is_icebergs(self, catalog: str) -> bool:
-        """Say whether a catalog is one of Iceberg's that the session's settings define."""
+    def is_iceberg_catalog(self, catalog: str) -> bool:
+        """Return whether the session configures a catalog as an Iceberg catalog."""
         kept_by = self.spark.conf.get(f"spark.sql.catalog.{catalog}", None) or ""
         return kept_by.startswith("org.apache.iceberg.")
 
     def iceberg(self, table: TableName) -> TableName:
-        """Name an Iceberg table for Iceberg's own statements: by its catalog where the metastore has two."""
+        """Return a table's name in the Iceberg catalog, which Iceberg's own statements need."""
         catalog, *rest = table.parts
         return TableName((self.iceberg_catalog, *rest)) if catalog == DEFAULT_CATALOG else table
 
     def named(self, table: TableName, form: TargetFormat) -> TableName:
-        """Name a table of a format as Spark reads and writes it."""
+        """Return the name by which Spark reads and writes a table of a format."""
         return self.iceberg(table) if form is TargetFormat.ICEBERG else table

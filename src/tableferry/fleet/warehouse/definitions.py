@@ -1,20 +1,21 @@
-"""Carries over what people defined on a table: comments, properties, its owner, grants and tags."""
+"""Copy the comments, properties, owner, grants and tags from the Hive table to the new table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.warehouse import asking, hive, metastore, versions
+from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.spark.catalog import described_with_columns, explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN
 from tableferry.spark.tables import TableName
 
-# Properties that the metastore, Spark and Hive's tools keep for themselves.
+# Properties that the metastore, Spark and Hive's tools set.
 _SYSTEM = frozenset(
     {
         "bucketing_version",
@@ -40,7 +41,7 @@ _SYSTEM = frozenset(
     }
 )
 _SYSTEM_PREFIXES = ("spark.sql.", "impala.", "stats_generated", "tableferry.", "delta.")
-# What means something to Iceberg, and is decided where its table is made.
+# Properties with a meaning in Iceberg, which the creation of the Iceberg table sets.
 _ICEBERG_PREFIXES = (
     "format-version",
     "gc.",
@@ -48,7 +49,7 @@ _ICEBERG_PREFIXES = (
     "read.",
     "commit.",
     "history.",
-    # By Hive's storage handler, without whose classes nobody lists the schema any more.
+    # They name Hive's storage handler; without its classes the schema's tables can't be listed.
     "engine.",
     "schema.name-mapping",
     "table_type",
@@ -56,9 +57,9 @@ _ICEBERG_PREFIXES = (
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that somebody set, and that mean nothing to the target's format.
+    """Return the properties that users set and that have no meaning in the target's format.
 
-    Those are left out whose values Spark hides.
+    Properties whose values Spark hides are left out.
     """
     return {
         key: value
@@ -70,33 +71,31 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def carry(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> str:
-    """Give a target the comments, properties, owner, grants and tags of a Hive table; return its version.
+    """Copy comments, properties, owner, grants and tags from a Hive table; return the target's version.
 
-    Done already is fine.
-
-    The owner is set in the metastore where its client is reached, and otherwise by `Access.carry`, as grants
-    and tags are.
+    Values that the target already has aren't set again. The metastore's client sets the owner if this process
+    can use it; otherwise `Access.carry` sets it with the grants and tags.
 
     Raises:
-        TableError: The target may not be changed.
+        TableError: The user may not change the target.
     """
-    table = hive.demand(warehouse, source)
+    table = hive.require_hive_table(warehouse, source)
     with explaining("DEFINITION_NOT_COPIED", source=source, target=target):
         named = warehouse.named(target, form)
         comments, details = described_with_columns(warehouse.spark, named)
         for statement in _statements(warehouse, table, named, comments, details):
             warehouse.run(statement, of=(target,))
     owner = details.get("Owner", "")
-    if table.owner and owner != table.owner and metastore.reached(warehouse.spark, target):
+    if table.owner and owner != table.owner and metastore.is_reachable(warehouse.spark, target):
 
         def set_owner(entry: Any) -> None:
             entry.setOwner(table.owner)
 
         warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner), of=(target,))
     warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
-    # No definition is a snapshot of Iceberg's.
-    known = versions.described(details) if form is TargetFormat.ICEBERG else None
-    return known or versions.current(warehouse, target, form)
+    # Definitions create no Iceberg snapshot, so the described one is still current.
+    known = target_versions.snapshot_in_description(details) if form is TargetFormat.ICEBERG else None
+    return known or target_versions.current_version(warehouse, target, form)
 
 
 def _statements(
@@ -106,13 +105,13 @@ def _statements(
     comments: Mapping[str, str],
     details: Mapping[str, str],
 ) -> list[str]:
-    """Return what is left to do; nothing is set twice, as each statement is a commit of the target."""
+    """Return the statements for missing definitions only, because each one commits to the target."""
     statements = []
     wanted = user_properties(table.properties).items()
-    # DESCRIBE doesn't say where a property ends, so what it doesn't show clearly is asked for.
+    # DESCRIBE doesn't quote properties. If one can't be found in its text, SHOW TBLPROPERTIES decides.
     shown = details.get("Table Properties", "").replace("[", ",").replace("]", ",")
     clear = all(f",{key}={value}," in shown for key, value in wanted)
-    missing = set() if clear else wanted - asking.properties(warehouse.spark, target).items()
+    missing = set() if clear else wanted - table_descriptions.properties(warehouse.spark, target).items()
     if missing:
         statements.append(f"ALTER TABLE {target.sql} SET TBLPROPERTIES {pairs(dict(missing))}")
     if table.comment and details.get("Comment") != table.comment:

@@ -1,4 +1,4 @@
-"""What the catalog knows of a Hive table, in one DESCRIBE."""
+"""Read a Hive table's metadata from the catalog with one DESCRIBE, and list its partitions and files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.hive_tables.hive_table import Format, HiveColumn, HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.asking import demand_shown, describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import entries
 from tableferry.fleet.warehouse.hive_files import TableFiles, listing
-from tableferry.fleet.warehouse.hive_table import Format, HiveColumn, HiveTable
+from tableferry.fleet.warehouse.job_tables import entries
+from tableferry.fleet.warehouse.table_descriptions import describe, require_shown_properties
 from tableferry.formats.hive.catalog_partitions import list_partitions
 from tableferry.formats.hive.partitions import CatalogPartition, PartitionColumn
 from tableferry.spark import catalog
@@ -25,7 +25,7 @@ from tableferry.spark.tables import TableName
 from tableferry.spark.types import BYTE, DECLARED_AS, INTEGER, LONG, SHORT, STRING
 
 _FORMATS: Sequence[Format] = ("parquet", "orc", "avro", "text", "csv", "json")
-# The ends of Hive's classes; a text file's SerDe tells more than its input format.
+# Suffixes of Hive's classes; for text files, the SerDe is more specific than the input format.
 _SERDES: Mapping[str, Format] = {
     "ParquetHiveSerDe": "parquet",
     "OrcSerde": "orc",
@@ -36,7 +36,7 @@ _SERDES: Mapping[str, Format] = {
 }
 _INPUTS: Mapping[str, Format] = {"TextInputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 
-# The input formats of files that the new table takes as they are.
+# The input formats of files that the new table can reference unchanged.
 _OWN_INPUTS: Mapping[Format, Sequence[str]] = {
     "parquet": ("MapredParquetInputFormat", "DeprecatedParquetInputFormat"),
     "orc": ("OrcInputFormat",),
@@ -45,36 +45,36 @@ _OWN_INPUTS: Mapping[Format, Sequence[str]] = {
 
 _READABLE = ("parquet", "orc", "avro", "text", "csv", "json", "sequencefile")
 
-# What DESCRIBE names among a table's options, and decides on no row.
+# Options in the result of DESCRIBE that don't affect rows.
 _NO_OPTIONS = ("path", "serialization.format")
 
-# What Hive says of columns that only the files know.
+# Hive's comment for columns that only the SerDe defines.
 _NO_COMMENT = "from deserializer"
 
-# A column's metadata in which Spark keeps the declared type, and a char in it.
+# A char in the declared type, which Spark keeps in a column's metadata.
 _CHAR = re.compile(r"\bchar\(")
 
 _INTEGERS = {"tinyint": BYTE, "smallint": SHORT, "int": INTEGER, "bigint": LONG}
 
 
 def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
-    """Return what the catalog knows of a table; None if there is none.
+    """Return a table's metadata in the catalog; None if it doesn't exist.
 
     Raises:
-        TableError: It may not be described.
+        TableError: The user may not describe the table.
     """
     entry = entries(warehouse, (name,)).get(name)
     if entry is None:
         return None
     if entry.kind is not Kind.HIVE:
         return HiveTable(name, entry.kind)
-    described = warehouse.seen.described if warehouse.seen else []
+    described = warehouse.table_cache.described if warehouse.table_cache else []
     for before, table in described:
         if (before, table.name) == (entry, name):
             return table
     try:
         table = table_of(name, describe(warehouse.spark, name))
-        # Spark may lack the classes of another format.
+        # Reading another format's schema may need classes that Spark lacks.
         table = _with_chars(warehouse, table) if table.format in _READABLE else table
         described.append((entry, table))
         return table
@@ -84,12 +84,12 @@ def facts(warehouse: Warehouse, name: TableName) -> HiveTable | None:
         raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
-def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
-    """Return what the catalog knows of a Hive table.
+def require_hive_table(warehouse: Warehouse, name: TableName) -> HiveTable:
+    """Return a Hive table's metadata in the catalog.
 
     Raises:
-        TableError: There is none, or it may not be described.
-        Refused: It is something else.
+        TableError: The table doesn't exist, or the user may not describe it.
+        Refused: It isn't a Hive table.
     """
     table = facts(warehouse, name)
     if table is None:
@@ -99,39 +99,39 @@ def demand(warehouse: Warehouse, name: TableName) -> HiveTable:
     return table
 
 
-def layout(warehouse: Warehouse, name: TableName) -> HiveTable:
-    """Return where a Hive table's files are: all of its facts but its properties, which may be older ones.
+def read_layout(warehouse: Warehouse, name: TableName) -> HiveTable:
+    """Return a Hive table's metadata; its properties may be outdated.
 
     Raises:
-        TableError: There is none, or it may not be described.
-        Refused: It is something else.
+        TableError: The table doesn't exist, or the user may not describe it.
+        Refused: It isn't a Hive table.
     """
     entry = entries(warehouse, (name,)).get(name)
-    if warehouse.seen is not None and entry is not None:
-        for before, table in warehouse.seen.described:
+    if warehouse.table_cache is not None and entry is not None:
+        for before, table in warehouse.table_cache.described:
             if before._replace(properties="") == entry._replace(properties=""):
                 return replace(table, name=name)
-    return demand(warehouse, name)
+    return require_hive_table(warehouse, name)
 
 
-def demand_eligible(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
-    """Return what the catalog knows of a Hive table that can become another format.
+def require_eligible_table(warehouse: Warehouse, name: TableName, form: TargetFormat) -> HiveTable:
+    """Return the metadata of a Hive table that can be migrated to a format.
 
     Raises:
-        TableError: There is none, or it may not be described.
-        Refused: It is something else, or can't become that.
+        TableError: The table doesn't exist, or the user may not describe it.
+        Refused: It isn't a Hive table, or can't be migrated.
     """
-    table = demand(warehouse, name)
+    table = require_hive_table(warehouse, name)
     if finding := ineligibility(table, form):
         raise finding.refusal
     return table
 
 
 def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition, ...]:
-    """Return the partitions that the catalog knows, with their locations wherever they are.
+    """Return the catalog's partitions of a table, with their locations.
 
     Raises:
-        TableError: The catalog doesn't give them.
+        TableError: The partitions can't be listed.
     """
     if not table.partition_columns:
         return ()
@@ -139,11 +139,11 @@ def partitions(warehouse: Warehouse, table: HiveTable) -> tuple[CatalogPartition
     return tuple(list_partitions(warehouse.spark, table.name, table.location, columns))
 
 
-def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
+def list_table_files(warehouse: Warehouse, table: HiveTable) -> TableFiles:
     """List a table's partitions and files.
 
     Raises:
-        TableError: The catalog doesn't give its partitions, or a directory can't be listed.
+        TableError: The partitions or a directory can't be listed.
     """
     at = time.time_ns() // 1000
     known = partitions(warehouse, table)
@@ -153,26 +153,26 @@ def listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
     return found
 
 
-def last_listed(warehouse: Warehouse, table: HiveTable) -> TableFiles:
-    """Return a table's partitions and files as this run last listed them; if it didn't, list them.
+def last_table_files(warehouse: Warehouse, table: HiveTable) -> TableFiles:
+    """Return the run's last listing of a table's partitions and files; list them if there is none.
 
     Raises:
-        TableError: As `listed`.
+        TableError: As in `list_table_files`.
     """
     known = warehouse.prepared.listed if warehouse.prepared else None
     if known is not None and known.table.name == table.name:
         return known._replace(table=table)
-    return listed(warehouse, table)
+    return list_table_files(warehouse, table)
 
 
 def partition_columns(table: HiveTable) -> tuple[PartitionColumn, ...]:
-    """Return a table's partition columns as its partitions are looked up by: integers, else strings."""
+    """Return a table's partition columns with the types for partition lookups: integers or strings."""
     types = {column.name.lower(): _INTEGERS.get(column.type["name"], STRING) for column in table.columns}
     return tuple(PartitionColumn(name, types[name.lower()]) for name in table.partition_columns)
 
 
 def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
-    """Put the type ``char`` back into columns that hold one at any depth, for DESCRIBE calls it a string."""
+    """Set the type ``char`` on columns that contain one at any depth; DESCRIBE shows it as a string."""
     chars = {
         field.name.lower()
         for field in warehouse.spark.table(table.name.sql).schema
@@ -186,12 +186,12 @@ def _with_chars(warehouse: Warehouse, table: HiveTable) -> HiveTable:
 
 
 def table_of(name: TableName, description: Mapping[str, Any]) -> HiveTable:
-    """Return a Hive table by what DESCRIBE … AS JSON says of it.
+    """Return a Hive table's metadata from the result of DESCRIBE … AS JSON.
 
     Raises:
-        TableError: Spark hides a property of ours.
+        TableError: Spark hides a property that Tableferry set.
     """
-    properties = demand_shown(name, description.get("table_properties", {}))
+    properties = require_shown_properties(name, description.get("table_properties", {}))
     return HiveTable(
         name=name,
         kind=Kind.HIVE,
@@ -228,11 +228,11 @@ def _format(description: Mapping[str, Any]) -> Format:
         return next((form for form in _FORMATS if form == provider), "other")
     classes = (description.get(key, "").rpartition(".")[2] for key in ("serde_library", "input_format"))
     serde, input_format = classes
-    # Its files only name others, wherever these are: no listing would show that somebody wrote to one.
+    # Its files are lists of other files, so a listing shows no changes to the data.
     if input_format.startswith("Symlink"):
         return "other"
-    # Rows of another SerDe can come through any input format.
+    # Another SerDe can be used with any input format.
     known = _SERDES.get(serde) or _INPUTS.get(input_format, "other")
-    # Through another one, as Hudi's, Hive reads some of the files only, and Spark all of them.
+    # With other input formats, such as Hudi's, Hive reads only some of the files, but Spark reads all.
     own = _OWN_INPUTS.get(known)
     return known if own is None or input_format in own else "other"

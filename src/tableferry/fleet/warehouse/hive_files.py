@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from tableferry.errors import Refused, StateError, TableError, first_line
+from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.table_storage import files_below
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.table_storage import files_below
 from tableferry.formats.hive.locations import below, escape_wildcards, parents, split
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.catalog import SPARK_ERRORS, condition

@@ -27,7 +27,7 @@ class IcebergCopy:
     Attributes:
         reading: The Hive table's `HiveTable.reading` at that time.
         snapshot: The copy's snapshot id.
-        holds: The copy's files.
+        files: The copy's files.
         added: The files that the newest snapshot added.
         since: The snapshot before the newest one; None if the copy was empty, or if it's unknown.
         mapping: The copy's name mapping, if it's known.
@@ -35,7 +35,7 @@ class IcebergCopy:
 
     reading: str
     snapshot: str
-    holds: frozenset[Member]
+    files: frozenset[Member]
     added: frozenset[Member]
     since: str | None = None
     mapping: str | None = None
@@ -48,13 +48,13 @@ class DeltaDraft:
     Attributes:
         reading: Everything that decides how the files are read, such as both tables' columns.
         location: The table's directory.
-        holds: The files of the commit whose size and time match the listing.
+        files: The files of the commit whose size and time match the listing.
     """
 
     draft: Draft
     reading: str
     location: str
-    holds: frozenset[Member]
+    files: frozenset[Member]
 
     @classmethod
     def of(cls, draft: Draft, listed: TableFiles) -> DeltaDraft:
@@ -62,12 +62,12 @@ class DeltaDraft:
         # The draft has its own listing, with times in milliseconds.
         named, location, every = set(draft.files), listed.table.location, list(members(listed))
         paths = paths_below((file for file, _ in every), location)
-        holds = frozenset(
+        files = frozenset(
             (file, spec)
             for (file, spec), path in zip(every, paths, strict=True)
             if (path, file.size, file.modified // 1000) in named
         )
-        return cls(draft, json.dumps([listed.table.reading, draft.reading]), location, holds)
+        return cls(draft, json.dumps([listed.table.reading, draft.reading]), location, files)
 
     @property
     def hive_reading(self) -> str:
@@ -89,17 +89,17 @@ class ComparedFiles:
 
     Attributes:
         reading: Everything that decided how the files were read: both tables' columns, and the name mapping.
-        drafted: The Delta copy's commit with the files.
+        delta_draft: The Delta copy's commit with the files.
     """
 
     reading: str
     files: frozenset[Member]
-    drafted: DeltaDraft | None = None
+    delta_draft: DeltaDraft | None = None
 
     @property
     def footers(self) -> KnownFooters:
         """The known footers of a Delta copy's files."""
-        return self.drafted.footers(self.files) if self.drafted else {}
+        return self.delta_draft.footers(self.files) if self.delta_draft else {}
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class PreparedCopy:
 
     Attributes:
         listed: The last listing of the Hive table's files.
-        made: The Iceberg copy.
-        drafted: The Delta copy's commit.
+        iceberg_copy: The Iceberg copy.
+        delta_draft: The Delta copy's commit.
         compared: The compared files.
         by_file: Whether single files can be compared; otherwise whole partitions are compared.
         busy: Partitions that were written to while they were compared; the next comparison skips them.
@@ -133,8 +133,8 @@ class PreparedCopy:
     """
 
     listed: TableFiles | None = None
-    made: IcebergCopy | None = None
-    drafted: DeltaDraft | None = None
+    iceberg_copy: IcebergCopy | None = None
+    delta_draft: DeltaDraft | None = None
     compared: ComparedFiles | None = None
     by_file: bool = False
     busy: frozenset[str] = frozenset()

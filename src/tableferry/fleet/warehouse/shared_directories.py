@@ -1,4 +1,4 @@
-"""Finds tables that share directories, by what the catalog itself says of all tables of a catalog."""
+"""Find tables whose directories overlap, from the locations of all tables of a catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tableferry.errors import TableError
-from tableferry.fleet.warehouse.progress_properties import sync_folder
+from tableferry.fleet.hive_tables.progress_properties import sync_folder
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import parents, split
 from tableferry.spark.quoting import unquote
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Listing all tables of a catalog is dear where it has thousands, and somebody may make one at any time.
+# Listing a catalog with thousands of tables takes long, so the result is cached for this time.
 _SECONDS = 600.0
 
 _SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
@@ -33,14 +33,14 @@ class DirectoryIndex:
     """Tables sorted by their directories, so that overlaps are found without comparing all pairs."""
 
     def __init__(self, tables: Iterable[tuple[TableName, str]]) -> None:
-        """Take tables with their locations."""
+        """Create the index from tables and their locations."""
         self._tables: dict[tuple[str, str, str], list[tuple[TableName, str]]] = {}
         for name, location in tables:
             self._tables.setdefault(_place(location), []).append((name, location))
         self._sorted = sorted(self._tables)
 
-    def around(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
-        """Return the other tables whose directory is this one, or holds it, or lies in it."""
+    def overlapping(self, name: TableName, location: str) -> tuple[tuple[TableName, str], ...]:
+        """Return the other tables whose directory equals, contains or is in this one."""
         scheme, authority, path = _place(location)
         directories = [(scheme, authority, parent) for parent in (path, *parents(path))]
         inside = path.rstrip("/") + "/"
@@ -56,18 +56,18 @@ class DirectoryIndex:
 
 
 def _place(location: str) -> tuple[str, str, str]:
-    """Return a location's scheme, authority and path, the same for all names of one scheme."""
+    """Return a location's scheme, authority and path; aliases of a scheme are normalized."""
     scheme, authority, path = split(location)
     return _SAME.get(scheme, scheme), authority, path
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A catalog as it was listed.
+    """The result of listing a catalog.
 
     Attributes:
         unlisted: The schemas that couldn't be listed.
-        at: When, in seconds by this process's own clock.
+        at: The time of the listing, in seconds of this process's monotonic clock.
     """
 
     directories: DirectoryIndex
@@ -76,32 +76,31 @@ class _Listed:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
-    """The tables of all schemas of a catalog by their directories; it's listed anew after ten minutes.
+class TableDirectories:
+    """A cache of the directories of all tables of each catalog; it's reloaded after ten minutes.
 
     Attributes:
-        seconds: Gives this process's own clock.
+        seconds: Returns the time of this process's monotonic clock.
     """
 
     seconds: Callable[[], float] = time.monotonic
     _catalogs: dict[str, _Listed] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def around(
+    def overlapping(
         self, spark: SparkSession, name: TableName, location: str, apart: Collection[TableName] = ()
     ) -> tuple[tuple[TableName, str], ...]:
-        """Return the other tables whose directory is the table's, or holds it, or lies in it.
+        """Return the other tables whose directory equals, contains or is in the table's directory.
 
-        The directory beside it counts too, in which the Hive copy's partitions will be rewritten. Tables that
-        are `apart` don't count.
+        The directory for the Hive copy's rewritten partitions is checked too. Tables in `apart` are left out.
         """
         index = self._listed(spark, name.parts[0]).directories
-        tables = (*index.around(name, location), *index.around(name, sync_folder(location)))
+        tables = (*index.overlapping(name, location), *index.overlapping(name, sync_folder(location)))
         names = {table.key for table in apart}
         return tuple(table for table in dict.fromkeys(tables) if table[0].key not in names)
 
     def unlisted(self, spark: SparkSession, name: TableName) -> tuple[TableName, ...]:
-        """Return the schemas of the table's catalog that can't be listed: nothing of them is known."""
+        """Return the schemas of the table's catalog whose tables can't be listed."""
         return self._listed(spark, name.parts[0]).unlisted
 
     def _listed(self, spark: SparkSession, catalog: str) -> _Listed:
@@ -121,7 +120,8 @@ def _tables(spark: SparkSession, catalog: str, unlisted: list[TableName]) -> Ite
             tables = list_tables(spark, schema)
         except TableError as error:
             _log.warning(
-                "tables that share directories with these aren't looked for there: %s", error.one_line
+                "a schema can't be listed, so its tables aren't checked for shared directories: %s",
+                error.one_line,
             )
             unlisted.append(TableName(schema))
             continue

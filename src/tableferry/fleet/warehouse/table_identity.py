@@ -10,7 +10,7 @@ from tableferry.fleet.hive_copy.target import read_target
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, entries
+from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.formats.hive.locations import reachable
 from tableferry.spark import catalog
 from tableferry.spark.driver import in_process
@@ -30,7 +30,7 @@ def read_identities(
     Raises:
         TableError: The user may not list the schema or read a table.
     """
-    existing = entries(warehouse, names, anew=refresh)
+    existing = entries(warehouse, names, refresh=refresh)
     return {name: (entry, _id(warehouse, name, entry)) for name, entry in existing.items()}
 
 

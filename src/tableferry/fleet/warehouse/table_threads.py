@@ -1,4 +1,4 @@
-"""Works on several tables at once, in threads that have a Spark session each."""
+"""Process several tables concurrently, in threads with separate Spark sessions."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tableferry.spark import session
 T = TypeVar("T")
 
 
-def warehouses_beside(warehouse: Warehouse, count: int) -> list[Warehouse]:
-    """Return a warehouse for each of several threads, in a session of its own: settings hold for a whole one.
+def warehouses_for_threads(warehouse: Warehouse, count: int) -> list[Warehouse]:
+    """Return a warehouse with a separate session for each of several threads.
 
-    There are none if `count` is one, or threads can't have sessions of their own: then one table after the
-    other is to be worked on, in the caller's thread.
+    Separate sessions are needed because Spark's settings apply to a whole session. The list is empty if
+    `count` is one or if no more sessions can be created: then the caller's thread processes all tables.
     """
     sessions = [session.beside(warehouse.spark) for _ in range(count if count > 1 else 0)]
     return [replace(warehouse, spark=own) for own in sessions if own is not None]
 
 
 class TableThreads:
-    """A thread for each of some warehouses; if something ends the block, what was begun is ended first."""
+    """A pool with one thread for each warehouse; leaving the block waits for tasks that have started."""
 
     def __init__(self, warehouses: Sequence[Warehouse]) -> None:
-        """Take the warehouses that threads are to work on."""
+        """Create the pool for some warehouses."""
         self._free = SimpleQueue[Warehouse]()
         for warehouse in warehouses:
             self._free.put(warehouse)
         self._pool = ThreadPoolExecutor(len(warehouses), thread_name_prefix="tableferry-table")
 
     def submit(self, work: Callable[[Warehouse], T]) -> Future[T]:
-        """Let a thread do it with a warehouse, as soon as one is free."""
-        return self._pool.submit(self._with_one, work)
+        """Run a function in a thread with the next free warehouse."""
+        return self._pool.submit(self._run_with_warehouse, work)
 
-    def _with_one(self, work: Callable[[Warehouse], T]) -> T:
+    def _run_with_warehouse(self, work: Callable[[Warehouse], T]) -> T:
         warehouse = self._free.get()
         try:
             return work(warehouse)

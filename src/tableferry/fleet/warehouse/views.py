@@ -1,4 +1,4 @@
-"""Finds the views over a table, and whether they can still be read after its name means another format."""
+"""Find the views over a table, and check that they can still be read after the switch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sqlglot.errors import SqlglotError
 from tableferry.errors import first_line
 from tableferry.fleet.access.users_file import key
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse.asking import describe
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import kind
+from tableferry.fleet.warehouse.job_tables import kind
+from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.spark.catalog import SPARK_ERRORS, explaining, parallel_map
 from tableferry.spark.driver import in_process
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName, parts_of
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Mentions = Mapping[TableName, set[str]]
-"""The views of a schema in their order, each with the keys of the tables that it names."""
+"""The views of a schema in order, each with the keys of the tables that it reads."""
 
-# To look at all views of a schema for each of its tables would take hours where it has thousands of both.
+# Describing thousands of views for each of thousands of tables takes hours, so they are cached.
 _SECONDS = 600.0
-# By these Spark reads tables in ways that the parser doesn't follow.
-_UNFOLLOWED = re.compile(r"\b(IDENTIFIER|STREAM|TABLE)\b", re.IGNORECASE)
+# The parser doesn't find the tables that Spark reads with these.
+_UNPARSABLE = re.compile(r"\b(IDENTIFIER|STREAM|TABLE)\b", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\s(),;'\"]+")
 _OWNER = f"spark.sql.catalog.{DEFAULT_CATALOG}"
 _ICEBERG_OWNS = {_OWNER: "org.apache.iceberg.spark.SparkSessionCatalog", f"{_OWNER}.type": "hive"}
@@ -41,10 +41,10 @@ _ICEBERG_OWNS = {_OWNER: "org.apache.iceberg.spark.SparkSessionCatalog", f"{_OWN
 
 @dataclass(frozen=True)
 class Views:
-    """Which tables the views of each schema name; a schema's are looked at anew after ten minutes.
+    """A cache of the tables that the views of each schema read; it's reloaded after ten minutes.
 
     Attributes:
-        seconds: Gives this process's own clock.
+        seconds: Returns the time of this process's monotonic clock.
     """
 
     seconds: Callable[[], float] = time.monotonic
@@ -52,10 +52,10 @@ class Views:
     _lock: Lock = field(default_factory=Lock)
 
     def mentions(self, spark: SparkSession, schema: TableName) -> Mentions:
-        """Return the views of a schema, with the keys of the tables that each names.
+        """Return the views of a schema, with the keys of the tables that each reads.
 
         Raises:
-            TableError: They may not be listed.
+            TableError: The user may not list the views.
         """
         with self._lock:
             known = self._schemas.get(schema)
@@ -64,11 +64,11 @@ class Views:
             return known[1]
 
 
-def above(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
-    """Return the views of a table's schema that mention it, and the views over these, by their names.
+def list_views_over(warehouse: Warehouse, name: TableName) -> tuple[TableName, ...]:
+    """Return the views of a table's schema that read it, directly or through other views.
 
     Raises:
-        TableError: The schema's views may not be listed.
+        TableError: The user may not list the schema's views.
     """
     mentions = (warehouse.views or Views()).mentions(warehouse.spark, TableName(name.parts[:-1]))
     reached: set[str] = {key(name)}
@@ -82,19 +82,22 @@ def _mentions(spark: SparkSession, schema: TableName) -> Mentions:
         shown = spark.sql(f"SHOW VIEWS IN {schema.sql}").where("NOT isTemporary").collect()
         views = sorted(TableName((*schema.parts, row["viewName"])) for row in shown)
         descriptions = parallel_map(lambda view: describe(spark, view), views)
-    return {view: mentioned(description, view) for view, description in zip(views, descriptions, strict=True)}
+    return {
+        view: list_referenced_tables(description, view)
+        for view, description in zip(views, descriptions, strict=True)
+    }
 
 
-def check(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:
-    """Read a row of every view over a table, and return why, for each that can't be read.
+def list_unreadable_views(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:
+    """Read a row of every view over a table, and return an error for each unreadable view.
 
-    Over an Iceberg table they are read in a session whose ``spark_catalog`` is Iceberg's, for Delta's doesn't
-    know the format. Through Spark Connect, which gives no second session, such a view is left out.
+    Views over an Iceberg table are read in a session whose ``spark_catalog`` is Iceberg's, because Delta's
+    can't read the format. Spark Connect has no second session, so these views aren't checked there.
 
     Raises:
-        TableError: The schema's views may not be listed.
+        TableError: The user may not list the schema's views.
     """
-    views = above(warehouse, name)
+    views = list_views_over(warehouse, name)
     session = _session(warehouse, name) if views else None
     if session is None:
         return ()
@@ -110,41 +113,41 @@ def _problem(session: SparkSession, view: TableName) -> str:
 
 
 def _session(warehouse: Warehouse, name: TableName) -> SparkSession | None:
-    """Return a session that reads a table by its plain name, if one can be had."""
+    """Return a session that can read a table by its plain name; None if there is none."""
     spark = warehouse.spark
     if kind(warehouse, name) is not Kind.ICEBERG or warehouse.iceberg(name) == name:
         return spark
     if not in_process(spark):
         return None
-    # A catalog is made at its first use, so this one's can still be another.
+    # A session creates its catalog at the first use, so the new session can still configure it.
     other = spark.newSession()
     for setting, value in _ICEBERG_OWNS.items():
         other.conf.set(setting, value)
     return other
 
 
-def mentioned(description: Mapping[str, Any], view: TableName) -> set[str]:
-    """Return the keys of the tables that a view names, by what DESCRIBE … AS JSON says of it.
+def list_referenced_tables(description: Mapping[str, Any], view: TableName) -> set[str]:
+    """Return the keys of the tables that a view reads, from the result of DESCRIBE … AS JSON.
 
-    A name without a schema is of the view's own.
+    A name without a schema is resolved in the view's schema.
     """
-    schema = namespace(description, view)
+    schema = view_namespace(description, view)
     names = _names(str(description.get("view_text", "")))
     return {key(TableName((*schema[: max(3 - len(name), 0)], *name))) for name in names if all(name)}
 
 
 def _names(query: str) -> set[tuple[str, ...]]:
     with suppress(SqlglotError, RecursionError):
-        if not _UNFOLLOWED.search(query):
+        if not _UNPARSABLE.search(query):
             trees = [tree for tree in sqlglot.parse(query, dialect="spark") if tree is not None]
             tables = (table for tree in trees for table in tree.find_all(exp.Table))
             return {tuple(part.name for part in table.parts) for table in tables}
-    # Any word may be a name then, or a column's last word: better a view too many than one too few.
+    # If the text can't be parsed, every word may be a table's name: an extra view is harmless.
     words = {tuple(word.replace("`", "").split(".")) for word in _BETWEEN_WORDS.split(query)}
     return words | {word[-1:] for word in words}
 
 
-def namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
-    """Return the catalog and the schema, which may have several parts, that names in a view's text are of."""
+def view_namespace(description: Mapping[str, Any], view: TableName) -> Sequence[str]:
+    """Return the catalog and schema of unqualified names in a view; a schema may have several parts."""
     recorded = str(description.get("view_catalog_and_namespace", ""))
     return parts_of(recorded) if recorded else (DEFAULT_CATALOG, *view.parts)[-3:-1]

@@ -8,10 +8,10 @@ from datetime import date
 from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.errors import Refused
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.warehouse.hive_files import Directory, ListedFile
-from tableferry.fleet.warehouse.hive_table import HiveTable
 from tableferry.fleet.warehouse.prepared_copy import Member
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import split
 from tableferry.formats.hive.partitions import NULL, CatalogPartition, split_spec
 from tableferry.formats.parquet.iceberg_metrics import End, Metrics, MetricsReader

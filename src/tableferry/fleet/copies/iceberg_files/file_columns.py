@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tableferry.fleet.warehouse.hive_table import HiveColumn, Type, parts_of
+from tableferry.fleet.hive_tables.hive_table import HiveColumn, Type, child_types
 from tableferry.spark.types import ColumnPath, lowered
 
 
@@ -86,7 +86,7 @@ def hive_columns(
 
 
 def _hive_column(path: ColumnPath, kind: Type, ids: Mapping[ColumnPath, int]) -> FileColumn:
-    inner = tuple(_hive_column((*path, name), part, ids) for name, part in parts_of(kind))
+    inner = tuple(_hive_column((*path, name), part, ids) for name, part in child_types(kind))
     stored = ICEBERG_KINDS.get(kind["name"], kind["name"])
     if stored == "decimal":
         stored = decimal_kind(kind["precision"], kind["scale"])

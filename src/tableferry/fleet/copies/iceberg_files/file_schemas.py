@@ -18,7 +18,7 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     with_avro_names,
     with_orc_positions,
 )
-from tableferry.fleet.warehouse.hive_table import AVRO_SCHEMAS, HiveTable
+from tableferry.fleet.hive_tables.hive_table import AVRO_SCHEMAS, HiveTable
 from tableferry.formats.hive.locations import escape_wildcards
 from tableferry.spark.catalog import SPARK_ERRORS, parallel_map
 from tableferry.spark.driver import in_process

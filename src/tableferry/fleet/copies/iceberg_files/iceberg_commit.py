@@ -34,10 +34,10 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     stored,
     with_file_names,
 )
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile
-from tableferry.fleet.warehouse.hive_table import HiveTable
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import split_spec
 from tableferry.spark.catalog import parallel_map
 from tableferry.spark.driver import in_process

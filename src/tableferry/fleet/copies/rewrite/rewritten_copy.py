@@ -19,19 +19,19 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.copies import iceberg
 from tableferry.fleet.copies.rewrite.partitions import CommitNote, CopiedPartition, list_copied_partitions
+from tableferry.fleet.hive_tables.copy_locations import is_written, new_location
+from tableferry.fleet.hive_tables.frames import with_null_partitions
+from tableferry.fleet.hive_tables.hive_table import READING, SOURCE, HiveTable, column_paths
+from tableferry.fleet.hive_tables.partition_conditions import sql_type
+from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, hive, versions
+from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import is_written, new_location
-from tableferry.fleet.warehouse.existing import kinds
-from tableferry.fleet.warehouse.frames import with_null_partitions
-from tableferry.fleet.warehouse.hive_table import READING, SOURCE, HiveTable, paths_of
-from tableferry.fleet.warehouse.partition_conditions import sql_type
-from tableferry.fleet.warehouse.shared_directories import Neighbourhood
+from tableferry.fleet.warehouse.job_tables import kinds
+from tableferry.fleet.warehouse.shared_directories import TableDirectories
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.table_storage import storage_of
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal, pairs, quote
@@ -115,7 +115,7 @@ def read(warehouse: Warehouse, name: TableName, form: TargetFormat) -> Rewritten
     """
     spark, number, notes = warehouse.spark, 0, []
     if form is TargetFormat.ICEBERG:
-        version = versions.current(warehouse, name, form)
+        version = target_versions.current_version(warehouse, name, form)
         commits = _ancestry(warehouse, name, version)
     else:
         history = spark.sql(f"DESCRIBE HISTORY {name.sql}")
@@ -208,12 +208,12 @@ def remove_files(
         ClaimLost: Another worker has the job.
         TableError: The catalog can't be listed.
     """
-    table = hive.layout(warehouse, hive_table)
+    table = hive.read_layout(warehouse, hive_table)
     read = [table.location, *(partition.location for partition in hive.partitions(warehouse, table))]
-    neighbourhood = warehouse.neighbourhood or Neighbourhood()
+    directories = warehouse.directories or TableDirectories()
     # The new table may be in another catalog. A table that still has its name wasn't dropped, so it counts.
     catalogs = [TableName((name, "", "")) for name in dict.fromkeys((target.parts[0], hive_table.parts[0]))]
-    around = partial(neighbourhood.around, warehouse.spark, location=folder, apart=(hive_table,))
+    around = partial(directories.overlapping, warehouse.spark, location=folder, apart=(hive_table,))
     others = [str(name) for found in map(around, catalogs) for name, _ in found]
     if any(below(split(location)[2], split(folder)[2]) is not None for location in read):
         others.append(str(hive_table))
@@ -241,7 +241,7 @@ def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
         TableError: The user may not change the table.
     """
     with explaining("TABLE_NOT_CHANGED", table=name):
-        if asking.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
+        if table_descriptions.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
             statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})"
             warehouse.run(statement, of=(name,))
 
@@ -253,9 +253,9 @@ def _reading(table: HiveTable) -> str:
 def _properties(warehouse: Warehouse, name: TableName, kind: Kind) -> Mapping[str, str]:
     match kind:
         case Kind.ICEBERG:
-            return asking.properties(warehouse.spark, warehouse.iceberg(name))
+            return table_descriptions.properties(warehouse.spark, warehouse.iceberg(name))
         case Kind.DELTA:
-            return asking.properties(warehouse.spark, name)
+            return table_descriptions.properties(warehouse.spark, name)
         case _:
             return {}
 
@@ -272,7 +272,7 @@ def _create_statement(warehouse: Warehouse, table: HiveTable, name: TableName, f
     # The commits show the copy's content only as long as none of them is cleaned up.
     made_of[_RETENTION] = _FOR_EVER
     if warehouse.column_mapping and not all(
-        overlay.is_plain_name(path[-1]) for path in paths_of(table.columns)
+        overlay.is_plain_name(path[-1]) for path in column_paths(table.columns)
     ):
         made_of |= _MAPPING
     if any(_DEFAULT in field.metadata for field in schema):

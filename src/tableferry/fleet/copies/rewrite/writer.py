@@ -25,12 +25,12 @@ from tableferry.fleet.copies.rewrite.partitions import (
     split_into_chunks,
 )
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.hive_tables.partition_conditions import sql_types, where
+from tableferry.fleet.hive_tables.partitions import Partition, parsed
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import TableFiles, refuse_nested_files
-from tableferry.fleet.warehouse.partition_conditions import sql_types, where
-from tableferry.fleet.warehouse.partitions import Partition, parsed
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
@@ -57,7 +57,7 @@ def write_before_block(warehouse: Warehouse, source: TableName, target: TableNam
     """
     rows, left = 0, 0
     differing: Mapping[str, comparison.RowsDiffer] = {}
-    listed = hive.listed(warehouse, hive.demand(warehouse, source))
+    listed = hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
     for _ in range(_MOST_PASSES):
         failure: TableError | comparison.RowsDiffer | None = None
         try:
@@ -72,8 +72,8 @@ def write_before_block(warehouse: Warehouse, source: TableName, target: TableNam
         except TableError as error:
             failure = error
         # Hours may have passed.
-        warehouse.forget((source,))
-        before, listed = listed, hive.listed(warehouse, hive.demand(warehouse, source))
+        warehouse.invalidate((source,))
+        before, listed = listed, hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
         unchanged = listed.digest == before.digest
         if failure is not None:
             if unchanged:
@@ -91,7 +91,9 @@ def write_during_block(warehouse: Warehouse, source: TableName, target: TableNam
         Refused: As `write_before_block`.
         TableError: As `write_before_block`.
     """
-    work = _Rewrite.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
+    work = _Rewrite.on(
+        warehouse, hive.last_table_files(warehouse, hive.require_hive_table(warehouse, source)), target, form
+    )
     names = list_outdated_partitions(work.wanted, work.copy.held)
     work.write(names)
     if form is TargetFormat.DELTA:
@@ -114,7 +116,9 @@ def require_rewritten_rows(
         Refused: Another process wrote to the copy.
         TableError: The copy was written from other files, or a table can't be read.
     """
-    work = _Rewrite.on(warehouse, hive.last_listed(warehouse, hive.demand(warehouse, source)), target, form)
+    work = _Rewrite.on(
+        warehouse, hive.last_table_files(warehouse, hive.require_hive_table(warehouse, source)), target, form
+    )
     if other := list_foreign_partitions(work.wanted, work.copy.held):
         raise TableError(
             "REWRITTEN_COPY_OUTDATED",

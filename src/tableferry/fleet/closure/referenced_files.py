@@ -1,4 +1,4 @@
-"""Which files a table names in any version that somebody may still read, not only in the current one."""
+"""List the files that any readable version of a table references."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _PATHS = (
     "CASE WHEN add.deletionVector.storageType = 'p' THEN add.deletionVector.pathOrInlineDv END, "
     "CASE WHEN remove.deletionVector.storageType = 'p' THEN remove.deletionVector.pathOrInlineDv END)"
 )
-# All others lie below the table's directory, where its log is.
+# Paths outside of the table's directory.
 _OUTSIDE = r"path RLIKE '^/|^[A-Za-z][A-Za-z0-9+.-]*:|(^|/)[.][.](/|$)'"
 _AS_FILES = {"spark.databricks.delta.formatCheck.enabled": "false"}
 
 
-def named_anywhere(
+def list_referenced_files(
     warehouse: Warehouse, table: TableName, form: TargetFormat, location: str, fragments: Iterable[str]
 ) -> list[str]:
-    """Return the files whose paths have one of some fragments and that a table names in any version.
+    """Return the files that any version of a table references and whose paths contain a fragment.
 
-    Of Iceberg these are files of all snapshots, branches and tags, data and delete files; of Delta those that
-    its log still names, so also removed ones that a version before reads, until its cleanup forgets them.
+    For Iceberg, these are data and delete files of all snapshots, branches and tags. For Delta, these are all
+    files in its log, including removed files until the log's cleanup.
 
     Args:
         warehouse: The warehouse.
         table: The table.
         form: Its format.
-        location: Its directory, which counts as such a file, for its log or its metadata may be there.
-        fragments: Such as ``/orders_sync/``; of Delta all files outside of its directory are returned.
+        location: Its directory, which is also returned because it contains the log or metadata.
+        fragments: Such as ``/orders_sync/``; for Delta, all files outside of its directory are returned.
 
     Raises:
         TableError: The table can't be read.
@@ -66,7 +66,7 @@ def _of_iceberg(warehouse: Warehouse, table: TableName, fragments: Iterable[str]
 
 
 def _of_delta(warehouse: Warehouse, location: str) -> list[str]:
-    """Read the commits and checkpoints that are there, those of the second version with their sidecars."""
+    """Read the existing commits and checkpoints; V2 checkpoints with their sidecars."""
     log = f"{escape_wildcards(location.rstrip('/'))}/_delta_log"
     named: list[str] = []
     with optional_settings(warehouse.spark, _AS_FILES):
@@ -79,12 +79,12 @@ def _of_delta(warehouse: Warehouse, location: str) -> list[str]:
             except SPARK_ERRORS as error:
                 if condition(error) != "PATH_NOT_FOUND" or folder == log:
                     raise
-    # A log has paths as URLs.
+    # The log's paths are URL-encoded.
     return [_absolute(unquote(path), location) for path in named]
 
 
 def _absolute(path: str, location: str) -> str:
-    """Return where a file is that a log names by its whole path, or by one that leads elsewhere."""
+    """Return the absolute path of a log's path, which is absolute or contains ``..``."""
     if path.startswith("/") or ":" in path.partition("/")[0]:
         return path
     scheme, authority, root = split(location)

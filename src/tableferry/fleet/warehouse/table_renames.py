@@ -1,4 +1,4 @@
-"""Renames tables, whose files stay where they are."""
+"""Rename tables without moving their files."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from contextlib import nullcontext
 from tableferry.errors import Refused, TableError
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, entries
+from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 
 def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()) -> None:
-    """Rename a Hive, Iceberg or Delta table; done already is fine.
+    """Rename a Hive, Iceberg or Delta table, unless that was done already.
 
     Args:
         warehouse: The warehouse.
         name: The table.
         to: Its new name.
-        beside: Other tables of its migration: it's renamed only while these are what they are now, too.
+        beside: Other tables of its migration, which must not change before the rename.
 
     Raises:
         ClaimLost: Another worker has the job.
-        TableError: There is no such table, or it may not be renamed.
-        Refused: The other name is taken, or the rename would move the table's directory.
+        TableError: The table doesn't exist, or the user may not rename it.
+        Refused: The new name is taken, or the rename would move the table's directory.
     """
     names = tuple(dict.fromkeys((name, to, *beside)))
     existing = entries(warehouse, names)
@@ -39,14 +39,14 @@ def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iter
             pass
         case _:
             raise Refused("NEW_NAME_TAKEN", table=name, name=to)
-    demand_files_stay(name, entry)
+    require_fixed_location(name, entry)
     statement = rename_statement(warehouse, entry.kind, name, to)
 
     def alter() -> None:
-        with warehouse.seen.renaming(name, to) if warehouse.seen else nullcontext():
+        with warehouse.table_cache.keep_renamed(name, to) if warehouse.table_cache else nullcontext():
             warehouse.spark.sql(statement).collect()
             if entry.kind is Kind.ICEBERG:
-                # Its catalog may keep another table that had the new name in this session.
+                # The Iceberg catalog may have cached an earlier table with the new name.
                 warehouse.spark.sql(f"REFRESH TABLE {warehouse.iceberg(to).sql}").collect()
 
     with explaining("TABLE_NOT_RENAMED", table=name, name=to):
@@ -60,13 +60,13 @@ def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: Tabl
     return f"ALTER {word} {old.sql} RENAME TO {_in_its_catalog(warehouse, to).sql}"
 
 
-def demand_files_stay(name: TableName, entry: Entry) -> None:
-    """Make sure that a table's files, which others read too, don't go where its name does, nor with it.
+def require_fixed_location(name: TableName, entry: Entry) -> None:
+    """Check that a rename doesn't move the table's files, which other tables read.
 
-    A Delta table's entry is of the metastore's own making if somebody has made it anew without a location.
+    A Delta table is managed by the metastore if it was recreated without a location.
 
     Raises:
-        Refused: They would.
+        Refused: The table is managed.
     """
     own = entry.kind is Kind.HIVE or (entry.kind is Kind.DELTA and name.parts[0] in METASTORES)
     if own and entry.managed:
@@ -74,10 +74,10 @@ def demand_files_stay(name: TableName, entry: Entry) -> None:
 
 
 def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:
-    """Return a table's new name as its catalog takes it.
+    """Return a table's new name in the form that its catalog accepts.
 
-    One that a session has by settings of its own takes a catalog's name for a part of the schema's, and Unity
-    Catalog takes a name without a catalog for one of the session's current catalog.
+    Catalogs that the session configures read the catalog's name as a part of the schema. Unity Catalog
+    resolves a name without a catalog in the current catalog.
     """
     catalog, *rest = name.parts
     configured = warehouse.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None

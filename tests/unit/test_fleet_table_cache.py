@@ -1,4 +1,4 @@
-"""The cache of a job's tables: they are listed once for all steps between two changes."""
+"""The cache of a job's catalog entries, which are read once for all steps between two changes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tableferry.errors import TableError
 from tableferry.fleet.copies import comparison, preparation
 from tableferry.fleet.copies.rewrite import writer
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking, existing, hive
+from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.existing import Entry, Seen, entries, entry_of, kinds
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
-from tableferry.fleet.warehouse.hive_table import HiveTable
+from tableferry.fleet.warehouse.job_tables import Entry, JobTableCache, entries, entry_of, kinds
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
-from tableferry.fleet.warehouse.versions import NO_SNAPSHOT, described
+from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT, snapshot_in_description
 from tableferry.spark.tables import TableName
 
 MAIN, HIVE, COPY = (TableName(("spark_catalog", "s", name)) for name in ("t", "t_hive", "t_iceberg"))
@@ -61,7 +61,7 @@ def iceberg_text(uuid: str = UUID) -> str:
 
 
 class Catalog:
-    """A session whose catalog has these tables, with their output of SHOW TABLE EXTENDED."""
+    """A session whose catalog has these tables, given by their results of SHOW TABLE EXTENDED."""
 
     def __init__(self, **tables: str) -> None:
         self.tables = tables
@@ -80,10 +80,10 @@ class Catalog:
 def warehouse(catalog: Catalog) -> Warehouse:
     nothing: Any = None
     spark: Any = catalog
-    return Warehouse(spark, nothing, seen=Seen(NAMES))
+    return Warehouse(spark, nothing, table_cache=JobTableCache(NAMES))
 
 
-def test_hive_table_has_same_entry_after_rename() -> None:
+def test_hive_entry_is_equal_after_rename() -> None:
     entry = entry_of(hive_text())
     assert entry == Entry(
         Kind.HIVE,
@@ -101,23 +101,23 @@ def test_hive_table_has_same_entry_after_rename() -> None:
     assert entry_of(hive_text(kind="MANAGED")) == entry._replace(managed=True)
     assert entry_of(hive_text(more=", tableferry.known_files=x")) != entry
     assert entry_of(hive_text().replace("id: long", "id: string")) != entry
-    # Some catalogs don't print the columns.
+    # A catalog that shows no columns.
     assert entry_of(hive_text().partition("Schema:")[0]).columns == ""
 
 
-def test_iceberg_table_has_same_entry_after_commit() -> None:
+def test_iceberg_entry_is_equal_after_commit() -> None:
     entry = entry_of(iceberg_text())
     assert (entry.kind, entry.uuid, entry.properties) == (Kind.ICEBERG, UUID, "")
     assert entry_of(iceberg_text().replace("m.json", "n.json")) == entry
     assert entry_of(iceberg_text(UUID.replace("8", "9"))) != entry
-    # Some catalogs don't print the UUID.
+    # A catalog that doesn't show the UUID.
     assert entry_of(iceberg_text().replace("uuid=", "my_uuid=")).uuid == ""
     assert entry.source == ""
     assert entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t")).source == "s.t"
     assert entry_of(iceberg_text().replace("[", "[tableferry.source=s.t,")).source == "s.t"
 
 
-def test_tables_are_listed_together_and_again_after_change() -> None:
+def test_cache_reads_all_entries_together_and_again_after_change() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert kinds(ours, [MAIN]) == {MAIN: Kind.HIVE}
@@ -135,7 +135,7 @@ def test_tables_are_listed_together_and_again_after_change() -> None:
     assert catalog.looks == 3
 
 
-def test_tables_are_listed_again_after_failed_change() -> None:
+def test_cache_reads_entries_again_after_failed_change() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert MAIN in entries(ours, NAMES)
@@ -163,39 +163,39 @@ DELTA_TEXT = "Table: t\nType: EXTERNAL\nProvider: delta\nTable Properties: []\nL
         (iceberg_text(), {}, Kind.OTHER),
         (DELTA_TEXT.format(at="/lake/t"), {}, Kind.DELTA),
         (DELTA_TEXT.format(at="/lake/t_delta/rewritten-0a1b2c3d"), {}, Kind.DELTA),
-        # Shadow runs set the Hive table's location to another directory.
+        # Probation changed the Hive table's directory.
         (DELTA_TEXT.format(at="/first/t"), {"tableferry.first_location": "file:/first/t"}, Kind.DELTA),
         (DELTA_TEXT.format(at="/eu/t"), {}, Kind.OTHER),
         (DELTA_TEXT.format(at="/eu/t"), {"tableferry.source": "s.t"}, Kind.DELTA),
         (hive_text(), {}, Kind.HIVE),
     ],
 )
-def test_table_with_new_tables_name_and_other_source_has_kind_other(
+def test_table_with_target_name_and_other_source_is_foreign(
     text: str, properties: dict[str, str], expected: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = {MAIN: entry_of(hive_text()), LAKE: entry_of(text)}
-    monkeypatch.setattr(existing, "entries", lambda *_: tables)
-    monkeypatch.setattr(asking, "properties", lambda *_: properties)
+    monkeypatch.setattr(job_tables, "entries", lambda *_: tables)
+    monkeypatch.setattr(table_descriptions, "properties", lambda *_: properties)
     nothing: Any = None
-    found = existing.job_tables(Warehouse(nothing, nothing), ELSEWHERE)
+    found = job_tables.list_job_tables(Warehouse(nothing, nothing), ELSEWHERE)
     assert found == {MAIN: Kind.HIVE, LAKE: expected}
 
 
 @pytest.mark.parametrize(("main", "hive"), [("/lake/t", "/lake/new"), ("/lake/new", "/lake/t")])
-def test_hive_table_created_during_swap_has_kind_other(
+def test_hive_table_created_during_switch_is_foreign(
     main: str, hive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = {MAIN: main, HIVE: hive}
     tables = {name: entry_of(hive_text().replace("/lake/t", at)) for name, at in places.items()}
     tables[COPY] = entry_of(iceberg_text().replace("x=y", "tableferry.source=s.t"))
-    monkeypatch.setattr(existing, "entries", lambda *_: tables)
+    monkeypatch.setattr(job_tables, "entries", lambda *_: tables)
     nothing: Any = None
-    found = existing.job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
+    found = job_tables.list_job_tables(Warehouse(nothing, nothing), Names(MAIN, MAIN, HIVE, HIVE, COPY))
     assert found[MAIN] is (Kind.HIVE if main == "/lake/t" else Kind.OTHER)
     assert found[HIVE] is Kind.HIVE
 
 
-def test_name_outside_job_is_listed_separately() -> None:
+def test_name_outside_of_job_is_read_separately() -> None:
     catalog = Catalog(t=hive_text(), other=hive_text("other"))
     ours = warehouse(catalog)
     other = TableName(("spark_catalog", "s", "other"))
@@ -204,22 +204,22 @@ def test_name_outside_job_is_listed_separately() -> None:
         assert catalog.looks == looks
 
 
-def test_renamed_table_is_cached_by_its_new_name() -> None:
+def test_cache_keeps_renamed_entry_only_after_success() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
-    assert ours.seen is not None
+    assert ours.table_cache is not None
     [entry] = entries(ours, NAMES).values()
-    with ours.seen.renaming(MAIN, HIVE):
+    with ours.table_cache.keep_renamed(MAIN, HIVE):
         pass
     assert entries(ours, NAMES) == {HIVE: entry}
     assert catalog.looks == 1
-    with pytest.raises(TableError), ours.seen.renaming(HIVE, MAIN):
+    with pytest.raises(TableError), ours.table_cache.keep_renamed(HIVE, MAIN):
         raise TableError("no")
     assert entries(ours, NAMES) == {MAIN: entry}
     assert catalog.looks == 2
 
 
-def test_change_requires_unchanged_table() -> None:
+def test_change_is_refused_after_table_changed() -> None:
     catalog = Catalog(t=hive_text())
     ours = warehouse(catalog)
     assert MAIN in entries(ours, NAMES)
@@ -236,9 +236,9 @@ PARTS = st.sampled_from(["a=b", "current-snapshot-id=7", ",current-snapshot-id=8
 
 
 @given(st.lists(PARTS, max_size=4), st.sampled_from(["12345", "none", None]))
-def test_snapshot_is_read_only_if_it_is_unambiguous(parts: list[str], id: str | None) -> None:
-    printed = [*parts, *([f"current-snapshot-id={id}"] if id else [])]
-    found = described({"Table Properties": f"[{','.join(printed)}]"})
+def test_snapshot_id_is_found_only_if_unambiguous(parts: list[str], id: str | None) -> None:
+    listed = [*parts, *([f"current-snapshot-id={id}"] if id else [])]
+    found = snapshot_in_description({"Table Properties": f"[{','.join(listed)}]"})
     spoofed = sum("current-snapshot-id" in part for part in parts)
     if id and not spoofed:
         assert found == (NO_SNAPSHOT if id == "none" else id)
@@ -246,15 +246,15 @@ def test_snapshot_is_read_only_if_it_is_unambiguous(parts: list[str], id: str | 
         assert found is None
 
 
-def test_no_snapshot_is_read_without_properties() -> None:
-    assert described({}) is None
+def test_description_without_properties_has_no_snapshot_id() -> None:
+    assert snapshot_in_description({}) is None
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_table_is_listed_again_after_long_comparison(
+def test_entries_are_read_again_after_row_comparison(
     rewritten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A person may have altered the table, which must be found before writes are blocked."""
+    """Changes by other processes must be found before writes are blocked."""
     catalog = Catalog(t=hive_text())
     ours = replace(warehouse(catalog), prepared=PreparedCopy())
     table, looks = HiveTable(MAIN, Kind.HIVE, "parquet", location="file:/lake/t"), list[int]()
@@ -266,9 +266,9 @@ def test_table_is_listed_again_after_long_comparison(
         return table
 
     listed = TableFiles(table, (), Listing(files, (), ()), 10**15)
-    monkeypatch.setattr(hive, "demand", demand)
-    monkeypatch.setattr(hive, "demand_eligible", demand)
-    monkeypatch.setattr(hive, "listed", lambda *_: listed)
+    monkeypatch.setattr(hive, "require_hive_table", demand)
+    monkeypatch.setattr(hive, "require_eligible_table", demand)
+    monkeypatch.setattr(hive, "list_table_files", lambda *_: listed)
     if rewritten:
         copy = RewrittenCopy(COPY, TargetFormat.DELTA, {}, 0, "0")
         work = writer._Rewrite(ours, listed, copy, {}, ({}, {}))

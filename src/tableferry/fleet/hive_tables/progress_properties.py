@@ -1,4 +1,4 @@
-"""The Hive table's properties in which a run leaves its progress for the next one: pure."""
+"""The Hive table's properties in which a shadow run stores its progress; without Spark."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ PREFIX = "tableferry.shadow_"
 WATERMARK, TARGET = PREFIX + "watermark", PREFIX + "target"
 PENDING, FOLDER, RUNS = PREFIX + "pending", PREFIX + "folder", PREFIX + "runs"
 PARTITIONS = PREFIX + "partitions"
-"""The property with the fingerprint of the partitions that the last run, or the switch, left."""
+"""The property with the fingerprint of the partitions after the last run or the switch."""
 
 REPLACED = PREFIX + "replaced"
-"""The property that says that columns were renamed, dropped or retyped since the switch."""
+"""The property of a table whose columns were renamed, dropped or retyped since the switch."""
 ROOT = "tableferry.first_location"
-"""The property with the table's directory at the switch; by now it may read others."""
+"""The property with the table's directory at the switch; a shadow run may change the directory."""
 SWEEP = "sweep"
-"""What is pending when all is copied and old files are still to be removed."""
+"""The value of `PENDING` after all rows are copied and before old files are removed."""
 
 
 def sync_folder(location: str) -> str:
-    """Return the directory beside a Hive table's in which its partitions are rewritten."""
+    """Return the directory for rewritten partitions, beside the Hive table's directory."""
     return f"{location.rstrip('/')}_sync"
 
 
 def fingerprint(specs: Iterable[str], locations: Iterable[str] | None) -> str:
-    """Return what tells a table's partitions, and their locations where these are known, from others."""
+    """Return a fingerprint of a table's partitions and, if known, of their locations."""
     known = None if locations is None else sorted(map(split, locations))
     return f"{_digest(sorted(specs))}.{'' if known is None else _digest(known)}"
 
@@ -44,19 +44,19 @@ def _digest(values: Sequence[object]) -> str:
     return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-# How many runs one property names: older metastores take 4,000 characters.
+# The number of runs in one property; older metastores store up to 4,000 characters.
 _RUNS_PER_PROPERTY = 400
 
 
 @dataclass(frozen=True)
-class Marks:
-    """What an earlier run left in the Hive table's properties.
+class ShadowProgress:
+    """The progress of shadow runs, from the Hive table's properties.
 
     Attributes:
-        watermark: The version that the copy is in step with; None if that's unknown.
-        pending: The version that a run which didn't end was to copy, or `SWEEP`; empty if all runs ended.
-        folder: The folder of rewritten partitions, each version in a directory of its own.
-        runs: The names of runs that ended, which are in those of the files that they wrote.
+        watermark: The new table's version whose rows the Hive copy has; None if it's unknown.
+        pending: The version that an interrupted run was copying, or `SWEEP`; empty if all runs ended.
+        folder: The folder of rewritten partitions, with a directory for each version.
+        runs: The names of runs that ended, which are part of their files' names.
     """
 
     watermark: str | None
@@ -65,18 +65,20 @@ class Marks:
     runs: tuple[str, ...] = ()
 
     @property
-    def half_copied(self) -> str:
-        """The version that a run which broke off was to copy; empty if none did."""
+    def interrupted_version(self) -> str:
+        """The version that an interrupted run was copying; empty if no run was interrupted."""
         return "" if self.pending == SWEEP else self.pending
 
     @classmethod
-    def read(cls, properties: Mapping[str, str], location: str, target: str, given: str | None) -> Marks:
-        """Read a Hive table's properties; of another target than the one with this id only the runs count.
+    def read(
+        cls, properties: Mapping[str, str], location: str, target: str, given: str | None
+    ) -> ShadowProgress:
+        """Read the progress from a Hive table's properties; for another target's id, only the runs count.
 
-        Where no run has noted a watermark, it's the one `given`: the version that the copy was made of. A run
-        that noted an empty one, which Spark doesn't show, found another target than that copy.
+        If no run recorded a watermark, it's `given`: the version from which the copy was created. A run
+        records an empty watermark, which Spark doesn't show, if the target isn't that copy.
         """
-        # What they wrote for a target that was made anew since may be in use still.
+        # Files of these runs may still be in use, even if the target was recreated since.
         runs = tuple(
             run
             for key in sorted(properties)
@@ -84,7 +86,7 @@ class Marks:
             for run in properties[key].split(",")
             if run
         )
-        # Files of an earlier migration's folder may be in use by now: this one has its own.
+        # Each migration has its own folder, because an earlier one's files may be in use.
         folder = f"{sync_folder(location)}/{target[:8]}"
         if properties.get(TARGET) != target:
             return cls(given, "", folder, runs)
@@ -96,8 +98,8 @@ class Marks:
         )
 
 
-def runs_noted(runs: Sequence[str]) -> dict[str, str]:
-    """Divide the names of runs into properties that a metastore takes."""
+def run_properties(runs: Sequence[str]) -> dict[str, str]:
+    """Return properties with the names of runs, each short enough for the metastore."""
     size = _RUNS_PER_PROPERTY
     chunks = (runs[start : start + size] for start in range(0, len(runs), size))
     return {f"runs_{number:03}": ",".join(chunk) for number, chunk in enumerate(chunks)}

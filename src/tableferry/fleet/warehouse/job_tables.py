@@ -1,4 +1,4 @@
-"""Which of a job's tables are in the catalog, and what each is: one query, whatever logs and files say."""
+"""Read the catalog entries of a job's tables with one query, and decide which tables belong to the job."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from typing import NamedTuple
 
 from tableferry.convert import overlay
 from tableferry.errors import Refused, TableError, first_line
+from tableferry.fleet.hive_tables.copy_locations import hive_location_of
+from tableferry.fleet.hive_tables.hive_table import SOURCE, HiveTable
+from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import asking
+from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.copy_locations import hive_location_of
-from tableferry.fleet.warehouse.hive_table import SOURCE, HiveTable
-from tableferry.fleet.warehouse.progress_properties import ROOT
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables
 from tableferry.formats.hive.locations import split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
 
-# Delta's spark_catalog shows an Iceberg table as Hive's, with this among its properties.
+# Delta's spark_catalog shows an Iceberg table as a Hive table with this property.
 _ICEBERG = re.compile(r"[\[ ]table_type=iceberg[,\]]", re.IGNORECASE)
 _UUID = re.compile(r"[\[ ]uuid=([0-9a-f-]{36})[,\]]")
-_MADE_OF = re.compile(rf"[\[ ,]{re.escape(SOURCE)}=([^,\]]*)[,\]]")
+_SOURCE = re.compile(rf"[\[ ,]{re.escape(SOURCE)}=([^,\]]*)[,\]]")
 _NEW = (Kind.ICEBERG, Kind.DELTA)
-# As Java writes a time: Sat Nov 28 22:15:16 UTC 2026.
+# Java's format of a time: Sat Nov 28 22:15:16 UTC 2026.
 _CREATED = "%a %b %d %H:%M:%S %Y"
 _ZONED = re.compile(r"(?<=:\d\d) \S+(?= \d{4}$)")
-# A rename changes it, and whoever counts a table's rows.
+# Renames and ANALYZE TABLE change it.
 _CHANGED_AT = re.compile(r"(?<=[\[ ])transient_lastDdlTime=\d+(, )?")
 
 
 class Entry(NamedTuple):
-    """What the catalog says of a table; the same after a rename, and another if the table is made anew.
+    """A table's catalog entry; a rename keeps it equal, a recreation changes it.
 
     Attributes:
-        kind: What it is.
-        managed: Whether dropping it removes its files, and renaming it moves them.
-        location: Its directory.
-        created: When its entry was made, as the catalog spells it.
-        columns: A Hive table's, as the catalog draws them, without their comments.
-        properties: A Hive table's, as the catalog spells them all.
-        options: A Hive table's options of reading and writing, likewise.
-        uuid: An Iceberg table's, if the catalog says it.
-        source: The Hive table that an Iceberg table was made of, if the catalog says it.
+        kind: The kind of the table.
+        managed: Whether DROP removes the table's files, and RENAME moves them.
+        location: The table's directory.
+        created: The creation time of the entry, in the catalog's format.
+        columns: A Hive table's columns in the catalog's format, without comments.
+        properties: A Hive table's properties in the catalog's format.
+        options: A Hive table's storage properties in the catalog's format.
+        uuid: An Iceberg table's UUID, if the catalog shows it.
+        source: The Hive table from which an Iceberg table was created, if the catalog shows it.
     """
 
     kind: Kind
@@ -65,63 +65,63 @@ class Entry(NamedTuple):
 
 
 @dataclass
-class Seen:
-    """What a run has seen of its job's tables; it's forgotten with each change that the run makes.
+class JobTableCache:
+    """A run's cache of its job's catalog entries; each change by the run invalidates it.
 
-    So a table is looked at once for all steps between two changes. What somebody else does to it meanwhile is
-    found where it matters: `table_identity.change_if_unchanged` checks again right before a change.
+    Each table is read once for all steps between two changes. Changes by other processes are found by
+    `table_identity.change_if_unchanged`, which reads the entries again right before a change.
 
     Attributes:
-        names: The job's.
-        entries: Of each that was looked at, its entry, or None if there was none.
-        described: Hive tables that were described, each with the entry that it had then.
+        names: The job's tables.
+        entries: The cached entries; None for a table that doesn't exist.
+        described: The described Hive tables, each with its entry at that time.
     """
 
     names: tuple[TableName, ...]
     entries: dict[TableName, Entry | None] = field(default_factory=dict)
     described: list[tuple[Entry, HiveTable]] = field(default_factory=list)
 
-    def look(self, warehouse: Warehouse) -> None:
-        """Look at all of them.
+    def load(self, warehouse: Warehouse) -> None:
+        """Read the entries of all tables.
 
         Raises:
-            TableError: There is no such schema, or it may not be listed.
+            TableError: A schema doesn't exist, or the user may not list it.
         """
-        listed = _listed(warehouse, self.names)
+        listed = _list_entries(warehouse, self.names)
         self.entries = {name: listed.get(name) for name in self.names}
 
-    def forget(self, names: Iterable[TableName] | None = None) -> None:
-        """Look at some tables, or at all, again before the next step that needs them."""
+    def invalidate(self, names: Iterable[TableName] | None = None) -> None:
+        """Remove some entries, or for None all, so that the next step reads them again."""
         for name in self.names if names is None else names:
             self.entries.pop(name, None)
 
     @contextmanager
-    def renaming(self, name: TableName, to: TableName) -> Iterator[None]:
-        """Go on knowing a table that is renamed inside a ``with``, unless that fails."""
+    def keep_renamed(self, name: TableName, to: TableName) -> Iterator[None]:
+        """Move a table's entry to its new name if the rename inside the ``with`` succeeds."""
         known = self.entries.get(name)
-        self.forget((name, to))
+        self.invalidate((name, to))
         yield
         if known is not None:
             self.entries |= {to: known, name: None}
 
 
-def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
-    """Return which of a job's tables exist, and of what kind each is.
+def list_job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
+    """Return the job's existing tables with their kinds.
 
-    An Iceberg or Delta table that has the new table's name and wasn't made of this job's Hive table is of
-    `Kind.OTHER`: somebody else's, or another job's.
+    An Iceberg or Delta table with the new table's name is `Kind.OTHER` if it wasn't created from this job's
+    Hive table.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed, or a table can't be described.
+        TableError: A schema doesn't exist or can't be listed, or a table can't be described.
     """
     found = entries(warehouse, names.all)
     known = {name: entry.kind for name, entry in found.items()}
     hives = [name for name in (names.main, names.hive, names.archived) if known.get(name) is Kind.HIVE]
     for name in {names.target, names.copy} & found.keys():
-        if known[name] in _NEW and not _is_ours(warehouse, names.main, name, found, hives):
+        if known[name] in _NEW and not _is_own_table(warehouse, names.main, name, found, hives):
             known[name] = Kind.OTHER
     if known.get(names.copy) in _NEW and {names.main, names.hive} <= set(hives):
-        # Somebody made one of them while the names were being swapped.
+        # Another process created one of them during the switch's two renames.
         copy = found[names.copy]
         directory = split(hive_location_of(copy.location, TargetFormat(copy.kind.value)))
         if split(found[names.main].location) != directory == split(found[names.hive].location):
@@ -129,39 +129,39 @@ def job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
     return known
 
 
-def _is_ours(
+def _is_own_table(
     warehouse: Warehouse,
     source: TableName,
     name: TableName,
     found: Mapping[TableName, Entry],
     hives: Iterable[TableName],
 ) -> bool:
-    """Say whether a table was made of a job's Hive table, which has some of these names."""
+    """Return whether a table was created from the job's Hive table, which has one of these names."""
     entry, directories = found[name], [found[hive].location for hive in hives]
     form = TargetFormat(entry.kind.value)
     if form is TargetFormat.DELTA and not directories:
-        # Where its files lie nobody knows any more, and by that a Delta table is known.
+        # A Delta table is identified by the Hive table's directory, which is unknown now.
         return True
-    if form is TargetFormat.DELTA and not _is_beside(entry, directories):
-        # What probation wrote for Hive may lie elsewhere by now.
-        directories += [asking.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
-    return is_made_of(warehouse, source, name, entry, form, directories)
+    if form is TargetFormat.DELTA and not _is_in_directories(entry, directories):
+        # Probation may have changed the Hive table's directory.
+        directories += [table_descriptions.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
+    return is_created_from(warehouse, source, name, entry, form, directories)
 
 
-def name_taken(names: Iterable[TableName]) -> PauseFinding:
-    """Return the finding that other tables have names that a migration gives."""
+def name_taken_finding(names: Iterable[TableName]) -> PauseFinding:
+    """Return the finding that other tables have names which the migration needs."""
     tables = ", ".join(sorted(map(str, names)))
     return PauseFinding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
 
 
-def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
-    """Make sure that a job's new table wasn't replaced by another one, which may lack its rows.
+def require_own_table(warehouse: Warehouse, names: Names, name: TableName) -> None:
+    """Check that a job's new table wasn't replaced by another table, which may lack its rows.
 
     Raises:
-        Refused: It was.
-        TableError: As `job_tables`.
+        Refused: It was replaced.
+        TableError: As in `list_job_tables`.
     """
-    if job_tables(warehouse, names).get(name) is Kind.OTHER:
+    if list_job_tables(warehouse, names).get(name) is Kind.OTHER:
         raise Refused(
             "NEW_TABLE_OF_OTHER_SOURCE",
             table=name,
@@ -171,7 +171,7 @@ def demand_ours(warehouse: Warehouse, names: Names, name: TableName) -> None:
         )
 
 
-def is_made_of(
+def is_created_from(
     warehouse: Warehouse,
     source: TableName,
     name: TableName,
@@ -179,42 +179,45 @@ def is_made_of(
     form: TargetFormat,
     directories: Iterable[str],
 ) -> bool:
-    """Say whether a table is the Iceberg or Delta one that was made of a Hive table.
+    """Return whether a table is the Iceberg or Delta table that was created from a Hive table.
 
     Args:
         warehouse: The warehouse.
-        source: The Hive table, by its name before its migration.
+        source: The Hive table's name before its migration.
         name: The table.
-        entry: What the catalog says of it.
-        form: Which format it would have.
-        directories: Those that the Hive table has, or had at the switch.
+        entry: The table's catalog entry.
+        form: The expected format.
+        directories: The Hive table's directories, now and at the switch.
 
     Raises:
-        TableError: It can't be described.
+        TableError: The table can't be described.
     """
     if entry.kind is not (Kind.ICEBERG if form is TargetFormat.ICEBERG else Kind.DELTA):
         return False
-    if entry.source == source.key or (form is TargetFormat.DELTA and _is_beside(entry, directories)):
+    if entry.source == source.key or (form is TargetFormat.DELTA and _is_in_directories(entry, directories)):
         return True
     try:
-        return asking.properties(warehouse.spark, warehouse.named(name, form)).get(SOURCE) == source.key
+        return (
+            table_descriptions.properties(warehouse.spark, warehouse.named(name, form)).get(SOURCE)
+            == source.key
+        )
     except SPARK_ERRORS as error:
         if form is TargetFormat.DELTA and not overlay.has_log(warehouse.spark, entry.location):
             return False
         raise TableError("TABLE_NOT_DESCRIBABLE", table=name, reason=first_line(error)) from error
 
 
-def _is_beside(entry: Entry, directories: Iterable[str]) -> bool:
-    """Say whether a Delta table lies in one of these directories, or where the rows of one are rewritten."""
+def _is_in_directories(entry: Entry, directories: Iterable[str]) -> bool:
+    """Return whether a Delta table is in one of some directories, or is a rewritten copy beside one."""
     places = entry.location, hive_location_of(entry.location, TargetFormat.DELTA)
     return not set(map(split, places)).isdisjoint(map(split, directories))
 
 
 def kind(warehouse: Warehouse, name: TableName) -> Kind:
-    """Return of what kind a table is.
+    """Return the kind of a table.
 
     Raises:
-        TableError: There is no such table, or its schema may not be listed.
+        TableError: The table doesn't exist, or the user may not list its schema.
     """
     known = kinds(warehouse, (name,)).get(name)
     if known is None:
@@ -223,71 +226,71 @@ def kind(warehouse: Warehouse, name: TableName) -> Kind:
 
 
 def qualified(warehouse: Warehouse, name: TableName) -> TableName:
-    """Name a table as Spark reads it: an Iceberg table by Iceberg's own catalog.
+    """Return the name by which Spark reads a table: an Iceberg table's name in the Iceberg catalog.
 
     Raises:
-        TableError: There is no such table, or its schema may not be listed.
+        TableError: The table doesn't exist, or the user may not list its schema.
     """
     return warehouse.iceberg(name) if kind(warehouse, name) is Kind.ICEBERG else name
 
 
 def kinds(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Kind]:
-    """Return which of some tables exist, and of what kind each is.
+    """Return the existing tables among some names, with their kinds.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: A schema doesn't exist, or the user may not list it.
     """
     return {name: entry.kind for name, entry in entries(warehouse, names).items()}
 
 
-def is_over(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
-    """Say whether a table is a Delta one in the directory of a Hive table.
+def is_in_hive_directory(warehouse: Warehouse, table: HiveTable, target: TableName) -> bool:
+    """Return whether a table is a Delta table in the directory of a Hive table.
 
     Raises:
-        TableError: The schema may not be listed.
+        TableError: The user may not list the schema.
     """
     entry = entries(warehouse, (target,)).get(target)
     return entry is not None and entry.kind is Kind.DELTA and split(entry.location) == split(table.location)
 
 
 def entries(
-    warehouse: Warehouse, names: Iterable[TableName], *, anew: bool = False
+    warehouse: Warehouse, names: Iterable[TableName], *, refresh: bool = False
 ) -> Mapping[TableName, Entry]:
-    """Return which of some tables exist, and what the catalog says of each.
+    """Return the existing tables among some names, with their catalog entries.
 
-    A run's own tables are looked at together, and again after a change, or `anew`.
+    The entries of the run's job come from the cache unless a change invalidated them or `refresh` is set.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: A schema doesn't exist, or the user may not list it.
     """
     names = tuple(names)
-    seen = warehouse.seen
-    if seen is None or not set(names) <= set(seen.names):
-        return _listed(warehouse, names)
-    if anew or not seen.entries.keys() >= set(names):
-        seen.look(warehouse)
-    return {name: entry for name in names if (entry := seen.entries[name]) is not None}
+    cache = warehouse.table_cache
+    if cache is None or not set(names) <= set(cache.names):
+        return _list_entries(warehouse, names)
+    if refresh or not cache.entries.keys() >= set(names):
+        cache.load(warehouse)
+    return {name: entry for name in names if (entry := cache.entries[name]) is not None}
 
 
-def checked(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
-    """Return a Hive table's directory and creation, for `is_checked`; None if there is no such table.
+def read_origin(warehouse: Warehouse, name: TableName) -> Mapping[str, str] | None:
+    """Return a Hive table's directory and creation time, for `is_same_origin`; None if it doesn't exist.
 
     Raises:
-        TableError: There is no such schema, or it may not be listed.
+        TableError: The schema doesn't exist, or the user may not list it.
     """
     entry = entries(warehouse, (name,)).get(name)
     return None if entry is None else {"location": entry.location, "created": entry.created}
 
 
-def is_checked(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether two results of `checked` are of one table."""
+def is_same_origin(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether two results of `read_origin` describe the same table."""
     return before["location"] == now["location"] and is_same_creation(before["created"], now["created"])
 
 
 def is_same_creation(before: str, now: str) -> bool:
-    """Return whether two times of creation, as catalogs write them, are the same.
+    """Return whether two creation times in the catalog's format are the same.
 
-    Catalogs write them in the time zone of the process that asks, which may be another one each time.
+    The catalog writes them in the time zone of the reading process, which may differ each time.
     """
     try:
         first, second = (_ZONED.sub("", each) for each in (before, now))
@@ -298,10 +301,10 @@ def is_same_creation(before: str, now: str) -> bool:
 
 
 def has_schema(warehouse: Warehouse, schema: TableName) -> bool:
-    """Say whether a catalog has a schema.
+    """Return whether a schema exists in its catalog.
 
     Raises:
-        TableError: There is no such catalog, or its schemas may not be listed.
+        TableError: The catalog doesn't exist, or the user may not list its schemas.
     """
     catalog, name = TableName(schema.parts[:-1]), schema.table
     with explaining("SCHEMAS_NOT_LISTABLE", catalog=catalog):
@@ -309,22 +312,22 @@ def has_schema(warehouse: Warehouse, schema: TableName) -> bool:
     return name.lower() in {row[0].strip("`").lower() for row in rows}
 
 
-def _listed(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
+def _list_entries(warehouse: Warehouse, names: Iterable[TableName]) -> Mapping[TableName, Entry]:
     schemas: dict[TableName, list[TableName]] = {}
     for name in names:
         schemas.setdefault(TableName(name.parts[:-1]), []).append(name)
     listed: dict[TableName, Entry] = {}
     for schema, tables in schemas.items():
         try:
-            listed |= _listed_in(warehouse, schema, tables)
+            listed |= _list_schema_entries(warehouse, schema, tables)
         except TableError:
-            # A new table's schema may not be there yet; of one that can't be listed nothing is known.
+            # The new table's schema may not exist yet; any other failure is an error.
             if len(schemas) == 1 or has_schema(warehouse, schema):
                 raise
     return listed
 
 
-def _listed_in(
+def _list_schema_entries(
     warehouse: Warehouse, schema: TableName, names: Iterable[TableName]
 ) -> Mapping[TableName, Entry]:
     by_table = {name.table.lower(): name for name in names}
@@ -335,11 +338,11 @@ def _listed_in(
 
 
 def entry_of(information: str) -> Entry:
-    """Return a table's entry, from what SHOW TABLE EXTENDED says of it."""
+    """Parse the information of SHOW TABLE EXTENDED into a catalog entry."""
     kind, details = kind_of(information), details_of(information)
     properties = details.get("Table Properties", "")
     uuid, source = (
-        pattern.search(properties) if kind is Kind.ICEBERG else None for pattern in (_UUID, _MADE_OF)
+        pattern.search(properties) if kind is Kind.ICEBERG else None for pattern in (_UUID, _SOURCE)
     )
     hive, (_, schema, columns) = kind is Kind.HIVE, information.rpartition("\nSchema: ")
     return Entry(
@@ -356,8 +359,8 @@ def entry_of(information: str) -> Entry:
 
 
 def kind_of(information: str) -> Kind:
-    """Return a table's kind, from what SHOW TABLE EXTENDED says of it."""
-    # The first of such lines counts: properties and a view's text, which may have them too, come later.
+    """Return a table's kind from the information of SHOW TABLE EXTENDED."""
+    # The first such line counts, because properties and view texts follow it and may contain more.
     type_, provider = (_line(information, key) for key in ("Type", "Provider"))
     if "VIEW" in type_.upper():
         return Kind.VIEW

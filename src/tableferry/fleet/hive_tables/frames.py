@@ -1,4 +1,4 @@
-"""Makes Spark frames of rows that this process has."""
+"""Create Spark DataFrames from this process's rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tableferry.spark.quoting import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A query's text holds so many rows.
-_FEW = 10_000
+# The largest number of rows in a query's text.
+_MAX_ROWS_IN_QUERY = 10_000
 
 
 def with_null_partitions(frame: DataFrame, partition_columns: Iterable[str]) -> DataFrame:
-    """Show a null partition as null where Hive's own readers show the name that its directory has for it."""
+    """Replace Hive's directory name of a null partition with null in string partition columns."""
     keys = {column.lower() for column in partition_columns}
     if not any(kind == "string" and name.lower() in keys for name, kind in frame.dtypes):
         return frame
@@ -34,14 +34,16 @@ def with_null_partitions(frame: DataFrame, partition_columns: Iterable[str]) -> 
 
 
 def frame_of(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Make a frame of rows; of few in the query itself, as Spark starts a Python process for any others.
+    """Create a DataFrame from rows.
+
+    Up to 10,000 rows are written into the query, because Spark starts a Python process for other rows.
 
     Args:
         spark: The session.
-        rows: Their values, such as JSON has.
-        schema: ``name TYPE, …``, of names that need no quotes.
+        rows: The rows, with values that JSON can represent.
+        schema: ``name TYPE, …``, with names that need no quotes.
     """
-    if len(rows) > _FEW:
+    if len(rows) > _MAX_ROWS_IN_QUERY:
         return spark.createDataFrame(rows, schema)
     names = [column.split()[0] for column in schema.split(",")]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])

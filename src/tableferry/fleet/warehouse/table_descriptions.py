@@ -1,4 +1,4 @@
-"""Asks the catalog about one table, and turns what Spark answers with into this package's errors."""
+"""Read the description and the properties of one table from the catalog."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tableferry.spark.tables import TableName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What the names of our own properties begin with.
+# The prefix of the properties that Tableferry sets.
 _PREFIX = "tableferry."
 
 
 def describe(spark: SparkSession, name: TableName, partition: str = "") -> dict[str, Any]:
-    """Return what DESCRIBE … AS JSON says of a table, or of a partition that is named as in ALTER TABLE."""
+    """Return the result of DESCRIBE … AS JSON for a table, or for a partition spec as in ALTER TABLE."""
     [row] = spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql} {partition} AS JSON").collect()
     return dict(json.loads(row[0]))
 
@@ -26,17 +26,17 @@ def properties(spark: SparkSession, name: TableName) -> dict[str, str]:
     """Return a table's properties.
 
     Raises:
-        TableError: Spark hides one of ours.
+        TableError: Spark hides a property that Tableferry set.
     """
     rows = spark.sql(f"SHOW TBLPROPERTIES {name.sql}").collect()
-    return demand_shown(name, {row["key"]: row["value"] for row in rows})
+    return require_shown_properties(name, {row["key"]: row["value"] for row in rows})
 
 
-def demand_shown(name: TableName, properties: dict[str, str]) -> dict[str, str]:
-    """Return a table's properties, if Spark hides none of ours.
+def require_shown_properties(name: TableName, properties: dict[str, str]) -> dict[str, str]:
+    """Return a table's properties after a check that Spark hides none that Tableferry set.
 
     Raises:
-        TableError: It does.
+        TableError: Spark hides one.
     """
     hidden = [key for key, value in properties.items() if value == HIDDEN and key.startswith(_PREFIX)]
     if hidden:

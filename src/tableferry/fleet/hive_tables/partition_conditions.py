@@ -1,4 +1,4 @@
-"""Writes conditions on partitions, and types, as Spark's SQL reads them: pure."""
+"""Build SQL conditions and expressions for partitions and types; without Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.warehouse.partitions import Partition
+from tableferry.fleet.hive_tables.partitions import Partition
 from tableferry.spark.quoting import literal, quote
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 MOST = 200
-"""With more partitions in one condition, planning takes longer than reading."""
+"""The limit of partitions in one condition; with more, Spark plans longer than it reads."""
 
 
 def chunks(partitions: Iterable[Partition]) -> list[list[Partition]]:
@@ -25,7 +25,7 @@ def chunks(partitions: Iterable[Partition]) -> list[list[Partition]]:
 
 
 def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mapping[str, str]) -> str:
-    """Write the condition that a row is in one of some partitions, given the types of the rows' columns."""
+    """Return the condition that a row is in one of some partitions, given the types of its columns."""
     if not columns:
         return "true"
     types = {column.lower(): kind for column, kind in kinds.items()}
@@ -41,7 +41,7 @@ def where(partitions: Sequence[Partition], columns: Sequence[str], kinds: Mappin
 
 
 def spec(partition: Partition, columns: Sequence[str]) -> str:
-    """Name a partition as ALTER TABLE does."""
+    """Return the partition spec for ALTER TABLE."""
     values = ", ".join(
         f"{quote(column)} = {'null' if value is None else literal(value)}"
         for column, value in zip(columns, partition, strict=True)
@@ -50,12 +50,12 @@ def spec(partition: Partition, columns: Sequence[str]) -> str:
 
 
 def texts(columns: Sequence[str]) -> list[str]:
-    """Write expressions of partition columns' values as texts, named ``p0``, ``p1``, …."""
+    """Return expressions of the partition columns' values as strings, named ``p0``, ``p1``, …."""
     return [f"CAST({quote(column)} AS STRING) AS p{number}" for number, column in enumerate(columns)]
 
 
 def casts(names: Iterable[str], columns: Mapping[str, str]) -> list[str]:
-    """Write expressions that cast columns of some names to other columns; those without a match are null."""
+    """Return expressions that cast columns to the types of others; columns without a match are null."""
     existing = {name.lower(): quote(name) for name in names}
     return [
         f"CAST({existing.get(column.lower(), 'NULL')} AS {kind}) AS {quote(column)}"
@@ -69,7 +69,7 @@ def sql_types(schema: StructType) -> dict[str, str]:
 
 
 def sql_type(kind: DataType) -> str:
-    """Write a type as SQL reads it, with quotes around names of fields that aren't plain."""
+    """Return a type's SQL, with quotes around field names that need them."""
     match kind.typeName():
         case "struct":
             fields = (f"{_field(field.name)}:{sql_type(field.dataType)}" for field in kind)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Reads the current version of a target."""
+"""Read the current version of a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_SNAPSHOT = "-1"
 _SNAPSHOT = re.compile(r"[\[,]current-snapshot-id=(\d+|none)(?=[,\]])")
 
 
-def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
+def current_version(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
     """Return an Iceberg table's snapshot id or a Delta table's version, as text."""
     spark = warehouse.spark
     if form is TargetFormat.ICEBERG:
@@ -26,13 +26,13 @@ def current(warehouse: Warehouse, table: TableName, form: TargetFormat) -> str:
     return str(rows[0]["version"]) if rows else NO_SNAPSHOT
 
 
-def of_properties(properties: Mapping[str, str]) -> str:
-    """Return an Iceberg table's snapshot id from what SHOW TBLPROPERTIES says of it."""
+def snapshot_in_properties(properties: Mapping[str, str]) -> str:
+    """Return an Iceberg table's snapshot id from the result of SHOW TBLPROPERTIES."""
     return properties.get("current-snapshot-id", "none").replace("none", NO_SNAPSHOT)
 
 
-def described(details: Mapping[str, str]) -> str | None:
-    """Return an Iceberg table's snapshot id from what DESCRIBE says of it; None if that can't be told."""
-    # A property of somebody's may have the same text in it.
+def snapshot_in_description(details: Mapping[str, str]) -> str | None:
+    """Return an Iceberg table's snapshot id from the result of DESCRIBE; None if it's ambiguous."""
+    # A user's property may contain the same text.
     found = _SNAPSHOT.findall(details.get("Table Properties", ""))
     return found[0].replace("none", NO_SNAPSHOT) if len(found) == 1 else None

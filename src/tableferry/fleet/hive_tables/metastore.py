@@ -1,4 +1,4 @@
-"""Changes tables with the Hive metastore's own client, in this process's JVM, where Spark's SQL can't."""
+"""Change table entries with the Hive metastore's client in this process's JVM, where Spark's SQL can't."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def reached(spark: SparkSession, name: TableName) -> bool:
-    """Say whether this process's JVM reaches the metastore that has a table: not through Spark Connect."""
+def is_reachable(spark: SparkSession, name: TableName) -> bool:
+    """Return whether this process's JVM can access the table's metastore; with Spark Connect it can't."""
     if not in_process(spark) or name.parts[0] != DEFAULT_CATALOG:
         return False
     return spark.conf.get("spark.sql.catalogImplementation") == "hive"
@@ -28,12 +28,12 @@ def reached(spark: SparkSession, name: TableName) -> bool:
 def alter(
     spark: SparkSession, name: TableName, change: Callable[[Any], None], *, cascade: bool = False
 ) -> None:
-    """Change a table's entry, a Thrift ``Table`` of Hive's, and make this session see it.
+    """Change a table's entry, which is Hive's Thrift ``Table``, and refresh it in this session.
 
-    With ``cascade`` its partitions get its new columns too.
+    With ``cascade``, the partitions also get the new columns.
 
     Raises:
-        TableError: There is no such table, or it may not be changed.
+        TableError: The table doesn't exist, or the user may not change it.
     """
     database, table = name.parts[-2:]
     with explaining("METASTORE_ENTRY_NOT_CHANGED", table=name):
@@ -58,26 +58,27 @@ def _client(spark: SparkSession) -> Iterator[Any]:
         client.close()
 
 
-def partitions_read_otherwise(spark: SparkSession, name: TableName) -> list[str]:
-    """Return the partitions whose files are of another format, or read otherwise, than the table says.
+def list_partitions_with_other_format(spark: SparkSession, name: TableName) -> list[str]:
+    """Return the partitions whose file format or read options differ from the table's.
 
-    A partition keeps what the table said when it was made. Each is written as its values, in a list.
+    A partition keeps the table's format and options at its creation. Each is returned as the list of its
+    values.
 
     Raises:
-        TableError: There is no such table, or it may not be read.
+        TableError: The table doesn't exist, or the user may not read it.
     """
     database, table = name.parts[-2:]
     with explaining("METASTORE_PARTITIONS_NOT_READABLE", table=name), _client(spark) as client:
-        of_table = _reading(client.getTable(database, table))
+        of_table = _read_options(client.getTable(database, table))
         partitions = client.listPartitions(database, table, -1)
-        return [str(list(each.getValues())) for each in partitions if _reading(each) != of_table]
+        return [str(list(each.getValues())) for each in partitions if _read_options(each) != of_table]
 
 
 def column_types(spark: SparkSession, name: TableName) -> dict[str, str]:
-    """Return the types of a table's columns as the metastore has them; of Avro, Spark may say others.
+    """Return the metastore's types of a table's columns; for Avro, Spark's types may differ.
 
     Raises:
-        TableError: There is no such table, or it may not be read.
+        TableError: The table doesn't exist, or the user may not read it.
     """
     with explaining("METASTORE_ENTRY_NOT_READABLE", table=name):
         with _client(spark) as client:
@@ -85,8 +86,8 @@ def column_types(spark: SparkSession, name: TableName) -> dict[str, str]:
         return {column.getName(): column.getType() for column in columns}
 
 
-def _reading(entry: Any) -> tuple[str, str, dict[str, str]]:
-    """Return by what a table's or a partition's files are read."""
+def _read_options(entry: Any) -> tuple[str, str, dict[str, str]]:
+    """Return the input format, SerDe and SerDe properties of a table or partition."""
     storage = entry.getSd()
     serde = storage.getSerdeInfo()
     parameters = {key: value for key, value in dict(serde.getParameters()).items() if key != "path"}
@@ -94,18 +95,20 @@ def _reading(entry: Any) -> tuple[str, str, dict[str, str]]:
 
 
 def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str | None]) -> None:
-    """Give a table, and all partitions that it has, other columns.
+    """Replace the columns of a table and of all its partitions; comments stay.
 
-    A metastore compares types by position, and lets a column become another only if their types are
-    compatible (Hive's ``hive.metastore.disallow.incompatible.col.type.changes``). It ignores positions that
-    one side lacks: so all columns behind the last common one are removed before the others are added.
+    The metastore compares types by position, and rejects incompatible types (Hive's
+    ``hive.metastore.disallow.incompatible.col.type.changes``). It ignores positions that one side lacks.
+    So all columns after the last common one are removed before the new ones are added.
 
-    The columns, without the partition columns, are given in their order with their types; None leaves a
-    column's type as it is. Comments stay.
+    Args:
+        spark: The session.
+        name: The table.
+        columns: All columns except the partition columns, in order, with types; None keeps a column's type.
 
     Raises:
-        Refused: The metastore doesn't let the first column become another.
-        TableError: There is no such table, or it may not be changed.
+        Refused: The metastore rejects the new type of the first column.
+        TableError: The table doesn't exist, or the user may not change it.
     """
     jvm = spark._jvm
     assert jvm is not None
@@ -119,7 +122,7 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
         existing.update({column.getName(): column for column in before if column.getName() not in existing})
         comments = {name: column.getComment() for name, column in existing.items()}
         if any(kind is None and column.lower() not in existing for column, kind in columns.items()):
-            # Types that Hive lacks: then Spark keeps the columns where Hive doesn't see them.
+            # Hive lacks a type, so Spark keeps the columns only in the table's properties.
             return
         after = [
             existing[column.lower()]
@@ -150,7 +153,7 @@ def set_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str 
 
 
 def _set_spark_columns(spark: SparkSession, name: TableName, columns: Mapping[str, str | None]) -> None:
-    """Set the columns in the table's properties, where Spark has them a second time, in their own case."""
+    """Set the columns in the table's properties, where Spark keeps a copy with case-sensitive names."""
     jvm, java = spark._jvm, spark._jsparkSession
     assert jvm is not None
     types = jvm.org.apache.spark.sql.types.DataType

@@ -1,4 +1,4 @@
-"""A Hive table as the catalog describes it, and its types in Iceberg: data, without Spark."""
+"""The metadata of a Hive table and its types in Iceberg; without Spark."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 """The properties of a Hive table that contain its Avro schema or the schema's address."""
 
 SOURCE = "tableferry.source"
-"""The property that names the Hive table whose files a target was made over."""
+"""The property with the name of the Hive table from which a target was created."""
 
 
-MADE_OF = "tableferry.files"
-"""The property that says of which files (with sizes and times) and partitions an Iceberg target was made."""
+SOURCE_FILES = "tableferry.files"
+"""The property with the fingerprint of the files and partitions from which an Iceberg target was created."""
 
 
 READING = "tableferry.reading"
-"""The property that says by which columns and options the rows of a Hive table were rewritten."""
+"""The property with the columns and read options with which a Hive table was rewritten."""
 
 
 _SAME_IN_ICEBERG = frozenset(
@@ -52,7 +52,7 @@ _SAME_IN_ICEBERG = frozenset(
 )
 
 
-# Iceberg has neither the narrow integers nor a length; wider types hold the same values.
+# Iceberg lacks narrow integers and lengths; these wider types store the same values.
 _WIDER_IN_ICEBERG = {"tinyint": "int", "smallint": "int", "varchar": "string"}
 
 
@@ -61,7 +61,7 @@ class HiveColumn:
     """A column of a Hive table.
 
     Attributes:
-        default: What an INSERT gives it that leaves it out, as SQL; empty for null.
+        default: The default for INSERT, as SQL; empty for null.
     """
 
     name: str
@@ -72,18 +72,18 @@ class HiveColumn:
 
 @dataclass(frozen=True)
 class HiveTable:
-    """What the catalog knows of a table; of one that isn't Hive's, its name and kind alone.
+    """A table's metadata in the catalog; only name and kind if it isn't a Hive table.
 
     Attributes:
-        format: How its rows are stored; ``csv`` and ``json`` also where Hive's SerDes read them from text.
-        managed: Whether dropping it removes its files, and renaming it moves them.
-        location: Its directory, as Hadoop writes it: not percent-encoded.
-        columns: All columns in their order, the partition columns last.
-        buckets: How many files a key is hashed to; 0 if none.
-        transactional: Whether its files are Hive's ACID ones.
-        properties: Its properties, those that the metastore keeps too.
-        options: What decides, besides its columns, on how its files are read.
-        serde: Hive's class that reads and writes its rows; empty for a table of Spark's own.
+        format: The file format; ``csv`` and ``json`` also for Hive's SerDes over text files.
+        managed: Whether DROP removes the files, and RENAME moves them.
+        location: The directory in Hadoop's form, not percent-encoded.
+        columns: All columns in order; the partition columns are last.
+        buckets: The number of buckets; 0 for none.
+        transactional: Whether the table is a Hive ACID table.
+        properties: All table properties, including those that the metastore sets.
+        options: The read options of the files.
+        serde: Hive's SerDe class; empty for a table that Spark reads without one.
     """
 
     name: TableName
@@ -103,7 +103,7 @@ class HiveTable:
 
     @property
     def stored_columns(self) -> list[HiveColumn]:
-        """The columns that its files have: all but the partition columns."""
+        """The columns in the files: all except the partition columns."""
         keys = {name.lower() for name in self.partition_columns}
         return [column for column in self.columns if column.name.lower() not in keys]
 
@@ -114,17 +114,17 @@ class HiveTable:
 
     @property
     def reading(self) -> str:
-        """How its files are read, in one line: its columns, its options, and what else its SerDe is told."""
-        told = {key: value for key, value in self.properties.items() if key.startswith(_READ_BY_SERDES)}
-        options = {**(told if self.serde else {}), **self.options}
+        """The columns, the read options and the SerDe's settings, in one line."""
+        by_serde = {key: value for key, value in self.properties.items() if key.startswith(_READ_BY_SERDES)}
+        options = {**(by_serde if self.serde else {}), **self.options}
         return self.columns_text + (json.dumps(sorted(options.items())) if options else "")
 
 
 def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
-    """Return the types of what holds values, by paths in lower case."""
+    """Return the types of all leaf fields, by paths in lower case."""
 
     def inside(path: ColumnPath, kind: Type) -> Iterator[tuple[ColumnPath, Type]]:
-        if not (parts := parts_of(kind)):
+        if not (parts := child_types(kind)):
             yield path, kind
         for name, part in parts:
             yield from inside((*path, name.lower()), part)
@@ -133,9 +133,9 @@ def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
 
 
 def iceberg_ids(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
-    """Return the ids that a new Iceberg table gives to columns and fields, by paths in lower case.
+    """Return the ids that a new Iceberg table assigns to columns and fields, by paths in lower case.
 
-    All fields of a struct have theirs before what is in them, as by ``AssignFreshIds`` in Iceberg's sources.
+    A struct's fields get ids before their nested fields, as in ``AssignFreshIds`` in Iceberg's sources.
     """
     numbers, ids = count(1), dict[ColumnPath, int]()
 
@@ -143,14 +143,14 @@ def iceberg_ids(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
         paths = [(*path, name.lower()) for name, _ in parts]
         ids.update(zip(paths, numbers, strict=False))
         for inner, (_, kind) in zip(paths, parts, strict=True):
-            number(inner, parts_of(kind))
+            number(inner, child_types(kind))
 
     number((), [(column.name, column.type) for column in columns])
     return ids
 
 
-def parts_of(kind: Type) -> Sequence[tuple[str, Type]]:
-    """Return the fields of a struct, and what arrays and maps hold."""
+def child_types(kind: Type) -> Sequence[tuple[str, Type]]:
+    """Return the direct children of a type: a struct's fields, an array's element, a map's key and value."""
     match kind["name"]:
         case "struct":
             return [(field["name"], field["type"]) for field in kind["fields"]]
@@ -162,7 +162,7 @@ def parts_of(kind: Type) -> Sequence[tuple[str, Type]]:
             return []
 
 
-def paths_of(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
+def column_paths(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
     """Yield the paths of all columns and fields."""
 
     def inside(path: ColumnPath, kind: Type) -> Iterator[ColumnPath]:
@@ -178,10 +178,10 @@ def paths_of(columns: Iterable[HiveColumn]) -> Iterator[ColumnPath]:
 
 
 def iceberg_type(kind: Type) -> str:
-    """Write a type as SQL makes an Iceberg column of it; the narrow integers become ``int``.
+    """Return the SQL of the Iceberg type for a Hive type; narrow integers become ``int``.
 
     Raises:
-        ValueError: Iceberg has no type for it; the message is its SQL name.
+        ValueError: Iceberg has no type for it; the message is the type's SQL.
     """
     match kind["name"]:
         case "struct":
@@ -209,7 +209,7 @@ def _commented(comment: str | None) -> str:
     return f" COMMENT {literal(comment)}" if comment else ""
 
 
-# What the properties of a table begin with that tell a SerDe how to read, as its own do.
+# The prefixes of table properties that SerDes read, like their SerDe properties.
 _READ_BY_SERDES = (
     *("avro.schema.", "collection.", "escape.", "field.", "input.", "line.", "mapkey.", "mapping."),
     *("serialization.", "timestamp."),

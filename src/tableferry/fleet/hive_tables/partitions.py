@@ -1,4 +1,4 @@
-"""Partitions as tuples of their values' texts: pure."""
+"""Partitions as tuples of their values as strings; without Spark."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tableferry.formats.hive.partitions import NULL, unescape
 from tableferry.spark.tables import TableName
 
 Partition = tuple[str | None, ...]
-"""A partition's values as Spark casts them to text, in the Hive table's order; empty for a table without."""
+"""A partition's values as Spark casts them to strings, in column order; empty for an unpartitioned table."""
 
 WHOLE: Partition = ()
 
-# As Spark's and Hive's own writers escape a value for a directory's name.
+# The characters that Spark and Hive escape in a partition's directory name.
 _TO_ESCAPE = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)", re.ASCII)
@@ -23,11 +23,11 @@ _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint"}
 
 
 def canonical(text: str, kind: str) -> str | None:
-    """Return a partition value of the metastore as Spark casts it to text; None is null.
+    """Return a partition value of the metastore as Spark casts it to a string; None for null.
 
     Raises:
-        ValueError: It isn't of that type.
-        ArithmeticError: Likewise.
+        ValueError: The value doesn't have that type.
+        ArithmeticError: The value doesn't have that type.
     """
     if text == NULL:
         return None
@@ -48,10 +48,10 @@ def canonical(text: str, kind: str) -> str | None:
 
 
 def parsed(table: TableName, spec: str, kinds: Sequence[str]) -> Partition:
-    """Read a line of SHOW PARTITIONS.
+    """Parse a line of SHOW PARTITIONS.
 
     Raises:
-        Refused: A value isn't of its column's type; a metastore takes any text.
+        Refused: A value doesn't have its column's type; the metastore accepts any string.
     """
     try:
         return parse(spec, kinds)
@@ -62,17 +62,17 @@ def parsed(table: TableName, spec: str, kinds: Sequence[str]) -> Partition:
 
 
 def raw(spec: str) -> Partition:
-    """Read a line of SHOW PARTITIONS as the catalog spells its values."""
+    """Parse a line of SHOW PARTITIONS, and keep the catalog's spelling of the values."""
     values = (unescape(level.partition("=")[2]) for level in spec.split("/"))
     return tuple(None if value == NULL else value for value in values)
 
 
 def parse(spec: str, kinds: Sequence[str]) -> Partition:
-    """Read a line of SHOW PARTITIONS.
+    """Parse a line of SHOW PARTITIONS.
 
     Raises:
-        ValueError: A value isn't of its column's type.
-        ArithmeticError: Likewise.
+        ValueError: A value doesn't have its column's type.
+        ArithmeticError: A value doesn't have its column's type.
     """
     return tuple(
         None if value is None else canonical(value, kind)
@@ -81,7 +81,7 @@ def parse(spec: str, kinds: Sequence[str]) -> Partition:
 
 
 def spell(partition: Partition, columns: Sequence[str]) -> str:
-    """Write a partition as the path of its directory, the way Spark's writer does."""
+    """Return the path of a partition's directory, as Spark's writer names it."""
     return "/".join(
         f"{_escape(column)}={NULL if value is None else _escape(value)}"
         for column, value in zip(columns, partition, strict=True)
@@ -93,5 +93,5 @@ def _escape(text: str) -> str:
 
 
 def nulls_first(partition: Partition) -> tuple[tuple[bool, str], ...]:
-    """Return what to sort partitions by."""
+    """Return the sort key of a partition; nulls are first."""
     return tuple((value is not None, value or "") for value in partition)
