@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,9 @@ from tableferry.amounts import joined
 from tableferry.cli.command import App, CommandResult
 from tableferry.cli.fleet_options import EnvOption, FleetOptions, SetOption, SettingsOption, StoreOption
 from tableferry.cli.options import Warehouse
-from tableferry.fleet.views.moving import ViewReport
+
+if TYPE_CHECKING:
+    from tableferry.fleet.views.moving import ViewReport
 
 views_app = App()
 
