@@ -124,7 +124,7 @@ def test_older_files_without_a_column_with_default_are_refused(
     for form in forms:
         assert refusal(ours, form) == ""
         [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
-        reason = any("columns have defaults, c 5, that Spark's Iceberg" in remark for remark in seen.remarks)
+        reason = any("columns have defaults, c 5, which Spark doesn't" in remark for remark in seen.remarks)
         assert reason is (form is ICEBERG)
 
 
