@@ -118,7 +118,7 @@ def plan_target(known: Facts, *flows: DataFlow, **request: object) -> TargetPlan
     return target
 
 
-def test_migration_of_legacy_table_with_earlier_target_is_refused_or_adopted() -> None:
+def test_migration_of_legacy_table_with_earlier_target_is_refused() -> None:
     earlier = {"legacy-id": ("targetTable=silver.old",)}
     target = plan_target(facts(unclaimed_state_folders=earlier, state="/state"))
     [refusal] = target.refusals
@@ -126,17 +126,26 @@ def test_migration_of_legacy_table_with_earlier_target_is_refused_or_adopted() -
     assert refusal.parameters["folders"] == ("targetTable=silver.old",)
     assert "run with --adopt" in refusal.remedy
     assert target.steps == ()
-    [missing] = plan_target(facts(unclaimed_state_folders=earlier), adopt=True).refusals
-    check(missing, "RENAMED_TARGET_MISSING", target=ORDERS, folder="targetTable=silver.old")
-    assert "ALTER TABLE ... RENAME TO `silver`.`orders`" in missing.remedy
-    existing = {**facts().tables, ORDERS.key: TableFacts(ORDERS, "id", 4)}
-    adopting = plan_target(
-        facts(unclaimed_state_folders=earlier, tables=existing, nonempty_targets=frozenset({ORDERS.key})),
-        adopt=True,
-    )
-    assert (adopting.refusals, adopting.steps) == ((), (AdoptRenamedState(ORDERS, "targetTable=silver.old"),))
     # A started migration has its own state.
     assert plan_target(facts(unclaimed_state_folders=earlier, stored=COPIED)).refusals == ()
+    several = {"legacy-id": ("targetTable=silver.old", "targetTable=silver.older")}
+    [refusal] = plan_target(facts(unclaimed_state_folders=several), adopt=True).refusals
+    check(refusal, "LEGACY_TABLE_MIGRATED_BEFORE")
+
+
+def test_plan_that_adopts_renamed_target_contains_all_its_steps() -> None:
+    folders = {ORDERS.key: "targetTable=silver.old"}
+    known = facts(stored=COPIED, checkpoint=READ_TO_6, renamed_state_folders=folders)
+    [missing] = plan_target(known, adopt=True).refusals
+    check(missing, "RENAMED_TARGET_MISSING", target=ORDERS, folder="targetTable=silver.old")
+    assert "ALTER TABLE ... RENAME TO `silver`.`orders`" in missing.remedy
+    known = replace(known, tables={**known.tables, ORDERS.key: TableFacts(ORDERS, "id", 4)})
+    adopting = plan_target(known, adopt=True)
+    assert adopting.refusals == ()
+    assert adopting.state_steps == (AdoptRenamedState(ORDERS, "targetTable=silver.old"),)
+    # The other steps are those of a target that has kept its name.
+    assert adopting.steps[1:] == plan_target(replace(known, renamed_state_folders={})).steps
+    assert [flow.action for flow in adopting.flows] == ["idle"]
 
 
 def test_first_plan_records_start_copies_and_omits_live_flow() -> None:

@@ -344,6 +344,9 @@ def test_operation_repeated_after_crash_at_any_effect_has_same_result(
             assert between.finished or between.undoing or between == TargetState()
         if operation == "rename" and not between.migration_start:
             assert store.find_unclaimed_folders({TARGET.key: between})
+            adopting = replace(store, renamed_folders={TARGET.key: "targetTable=silver.old"})
+            assert without_times(adopting.read(TARGET)) == without_times(expected.read(TARGET))
+            assert adopting.list_flows(TARGET, 0, ()) == ("f_new",)
         if operation == "adopt" and not between.migration_start:
             assert between.elsewhere == ("old",)
         if operation == "undo" and between == TargetState():

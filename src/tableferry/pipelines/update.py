@@ -15,7 +15,6 @@ from tableferry.pipelines.engines.streaming.engine import StreamingEngine
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.plan import Plan
-from tableferry.pipelines.model.steps import AdoptRenamedState
 from tableferry.pipelines.preparation import has_preparation_steps, prepare_targets
 from tableferry.pipelines.reports import RunReport, TargetReport, UndoReport, VerifyReport
 from tableferry.pipelines.take_over_undo import check_undo, undo_take_over
@@ -63,9 +62,6 @@ class Update:
             with self.locked(plan, facts, self._validate) as (plan, facts):
                 if has_work(plan):
                     perform(plan)
-                    if any(isinstance(step, AdoptRenamedState) for step in plan.steps):
-                        # The renamed state decides the next steps.
-                        perform(self.decide(self._validate)[0])
                     plan, facts = self.opened.after_run.decide_plan()
                 self.runner.record_progress(find_unrecorded_progress(plan, facts))
         results, verdicts = self.runner.results, self.runner.verdicts

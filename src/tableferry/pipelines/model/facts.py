@@ -143,12 +143,15 @@ class Facts:
 
     Attributes:
         tables: Metadata by table key; None for a table that doesn't exist.
-        states: TableEvidence states by target key.
+        states: Recorded states by target key.
         reads: The tables, topics and files that a flow streams, by flow key.
         checkpoints: By flow key.
         orphaned_checkpoints: Checkpoints of flows that aren't in the spec, by target key and flow name.
         adoptable_states: The state that exactly one other pipeline recorded, by target key.
-        unclaimed_state_folders: State folders of targets outside the project, by the legacy table's id.
+        renamed_state_folders: State folders of targets that were renamed, by the key of the new name. Their
+            states and checkpoints are read as if they had been adopted. Read only if the plan may adopt them.
+        unclaimed_state_folders: State folders of targets outside the project, by the legacy table's id. Those
+            in ``renamed_state_folders`` are claimed.
         nonempty_targets: Keys of targets that contain rows. Read only for targets without recorded state.
         earliest: The oldest version that can be streamed, by table key. Read only if a stream is to start.
         rows: Row counts by table key. Read only for a source that is read from its start.
@@ -174,6 +177,7 @@ class Facts:
     checkpoints: Mapping[tuple[str, str], Checkpoint] = field(default_factory=dict)
     orphaned_checkpoints: Mapping[str, Mapping[str, Checkpoint]] = field(default_factory=dict)
     adoptable_states: Mapping[str, TargetState] = field(default_factory=dict)
+    renamed_state_folders: Mapping[str, str] = field(default_factory=dict)
     unclaimed_state_folders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nonempty_targets: frozenset[str] = frozenset()
     earliest: Mapping[str, int] = field(default_factory=dict)

@@ -146,7 +146,7 @@ class PlanRequest:
     Attributes:
         pipeline_id: The id under which state is recorded.
         full_refresh: Keys of the targets to rebuild.
-        adopt: Adopt state that another pipeline recorded.
+        adopt: Adopt state that another pipeline, or a target that was renamed, recorded.
         only: Keys of the targets to plan; empty means all.
         drop_history: Rebuild also finished migrations, without their copied history.
         through_connect: A Spark Connect client runs the flows.

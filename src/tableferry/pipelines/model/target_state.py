@@ -146,6 +146,11 @@ class TargetState:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def is_new(self) -> bool:
+        """Whether no pipeline has recorded a start or the end of its migration."""
+        return not (self.migration_start or self.elsewhere or self.finished)
+
+    @property
     def engine(self) -> str:
         """The engine that runs the target's flows; empty if none was recorded."""
         if self.generation and not self.copied and not self.finished:

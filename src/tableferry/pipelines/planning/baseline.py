@@ -49,20 +49,20 @@ def adopt_state(context: PlanningContext) -> tuple[TargetState, Findings]:
 
 def adopt_renamed_target(context: PlanningContext) -> Findings:
     """Refuse a second migration of a legacy table; with --adopt continue that of the renamed target."""
-    migration, target, stored = context.migration, context.target, context.stored
-    if not migration or stored.migration_start or stored.elsewhere or stored.finished:
+    migration, target = context.dataflow.migration, context.target
+    if not migration:
         return Findings()
+    if folder := context.facts.renamed_state_folders.get(target.key):
+        if context.facts.tables.get(target.key):
+            return plan_steps(AdoptRenamedState(target, folder))
+        return context.refuse(
+            "RENAMED_TARGET_MISSING", location=migration.location, folder=folder, name=target.sql
+        )
     legacy = context.facts.tables.get(migration.table.key)
     earlier = context.facts.unclaimed_state_folders.get(legacy.table_id) if legacy else None
-    if not earlier:
+    if not earlier or not context.stored.is_new:
         return Findings()
-    if len(earlier) > 1 or not context.request.adopt:
-        return context.refuse("LEGACY_TABLE_MIGRATED_BEFORE", table=migration, folders=earlier)
-    if not context.facts.tables.get(target.key):
-        return context.refuse(
-            "RENAMED_TARGET_MISSING", location=migration.location, folder=earlier[0], name=target.sql
-        )
-    return plan_steps(AdoptRenamedState(target, earlier[0]))
+    return context.refuse("LEGACY_TABLE_MIGRATED_BEFORE", table=migration, folders=earlier)
 
 
 def list_uncopied_producers(context: PlanningContext) -> tuple[TableName, ...]:

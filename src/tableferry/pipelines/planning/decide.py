@@ -70,8 +70,9 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
     context = replace(context, stored=stored)
     if unsupported := baseline.check_take_over_in_pipeline(context) + check_connect_client(context):
         return _result(context, "refused", findings + unsupported)
-    if renamed := baseline.adopt_renamed_target(context):
-        return _result(context, "new", findings + renamed)
+    findings += baseline.adopt_renamed_target(context)
+    if findings.refusals:
+        return _result(context, "refused", findings)
     migration, is_finished = context.migration, _is_finished(context)
     if is_finished:
         findings += context.warn("MIGRATION_FINISHED")

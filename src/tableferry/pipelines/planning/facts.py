@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -56,6 +56,9 @@ class Gatherer:
 
     def gather(self, *, for_report: bool = False) -> Facts:
         """Gather the facts; `for_report` adds those for people, such as row counts, one query each."""
+        return self._with_renamed(self._find_renamed_folders())._gather(for_report=for_report)
+
+    def _gather(self, *, for_report: bool) -> Facts:
         flow_reads = self._list_reads()
         stored, flow_checkpoints = self._read_state()
         adoptable = self._read_adoptable_state(stored)
@@ -101,6 +104,7 @@ class Gatherer:
             checkpoints=flow_checkpoints,
             orphaned_checkpoints=orphans,
             adoptable_states=adoptable,
+            renamed_state_folders=self.store.renamed_folders,
             unclaimed_state_folders=(
                 self.store.find_unclaimed_folders(stored)
                 if any(target_needs.target for target_needs in needs.values())
@@ -120,7 +124,8 @@ class Gatherer:
 
     def is_current(self, facts: Facts) -> bool:
         """Return whether the recorded state is the same as in these facts; reads no table."""
-        return (facts.states, facts.checkpoints) == self._read_state()
+        adopting = self._with_renamed(facts.renamed_state_folders)
+        return (facts.states, facts.checkpoints) == adopting._read_state()
 
     @property
     def _chosen(self) -> Sequence[DataFlow]:
@@ -142,9 +147,7 @@ class Gatherer:
 
     def _read_state(self) -> tuple[Mapping[str, TargetState], Mapping[FlowKey, Checkpoint]]:
         """Read the state of all targets, and the checkpoints of the chosen targets' flows."""
-        targets = [dataflow.target.name for dataflow in self.project.dataflows]
-        states = self._map_files(self.store.read, targets)
-        stored = dict(zip((name.key for name in targets), states, strict=True))
+        stored = self._read_states()
         flows = [(dataflow.target.name, flow.name) for dataflow in self._chosen for flow in dataflow.flows]
         if self.pipeline is not None:
             return stored, self.pipeline.read_progress(flows, self._list_start_times(stored))
@@ -162,6 +165,38 @@ class Gatherer:
 
         keys = [(target.key, name) for target, name in flows]
         return stored, dict(zip(keys, self._map_files(read_checkpoint, flows), strict=True))
+
+    def _read_states(self) -> Mapping[str, TargetState]:
+        """Read the state of all targets."""
+        targets = [dataflow.target.name for dataflow in self.project.dataflows]
+        states = self._map_files(self.store.read, targets)
+        return dict(zip((name.key for name in targets), states, strict=True))
+
+    def _with_renamed(self, folders: Mapping[str, str]) -> Gatherer:
+        """Return a gatherer that reads the state of renamed targets in these folders."""
+        return replace(self, store=replace(self.store, renamed_folders=folders))
+
+    def _find_renamed_folders(self) -> Mapping[str, str]:
+        """Find the state folder of each chosen target that was renamed, if the plan may adopt it.
+
+        Such a folder is the only unclaimed one of a migration of the same legacy table.
+        """
+        if not self.request.adopt:
+            return {}
+        states = self._read_states()
+        unclaimed = dict(self.store.find_unclaimed_folders(states))
+        found: dict[str, str] = {}
+        for dataflow in self._chosen:
+            migration = dataflow.migration
+            if not (unclaimed and migration and states[dataflow.key].is_new):
+                continue
+            try:
+                legacy = catalog.facts(self.spark, migration.table)
+            except TableError as error:
+                raise error.at(migration.location) from error
+            if legacy and len(unclaimed.get(legacy.table_id, ())) == 1:
+                (found[dataflow.key],) = unclaimed.pop(legacy.table_id)
+        return found
 
     def _list_start_times(self, stored: Mapping[str, TargetState]) -> Mapping[str, datetime]:
         """Return when each migration started; now if its start isn't recorded."""
@@ -219,7 +254,7 @@ class Gatherer:
             if migration and needs[target.key].legacy_table:
                 names[migration.table.key] = migration.table
                 locations[migration.table.key] = migration.location
-            if needs[target.key].target:
+            if needs[target.key].target or target.key in self.store.renamed_folders:
                 names[target.key] = target
         is_defining = isinstance(self.pipeline, LoadingPipeline)
         details = catalog.session_details(self.spark, names.values())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -58,11 +58,14 @@ class StateStore:
         volume: The folder of the state.
         pipeline_id: The pipeline.
         engine: The engine that runs its flows, recorded with their progress.
+        renamed_folders: The state folders of targets that were renamed, by the key of the new name. Such a
+            target is read as if `adopt_renamed` had already adopted its state.
     """
 
     volume: Path
     pipeline_id: str
     engine: str = "streaming"
+    renamed_folders: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def read(self, target: TableName) -> TargetState:
         """Return the recorded state of a target; missing files mean that nothing was recorded.
@@ -70,7 +73,8 @@ class StateStore:
         Raises:
             StateError: A file can't be read, is incomplete, or records a hand-over of files.
         """
-        state = self._load(target)
+        folder = self.renamed_folders.get(target.key)
+        state = self._load_renamed(target, folder) if folder else self._load(target)
         start = state.migration_start
         for baseline in start.baselines.values() if start else ():
             if baseline.table_id.startswith(_FILES):
@@ -180,32 +184,34 @@ class StateStore:
         The projections are renamed last: until then, `find_unclaimed_folders` finds the old name, which is
         `folder`.
         """
+        state = replace(self, renamed_folders={target.key: folder})._load_renamed(target, folder)
         new = self.target_folder(target)
         storage.move(new.with_name(folder), new)
-        start_file, tracking_file = self.migration_start_file(target), self.tracking_file(target)
-        projected = self._projected_start(start_file.parent.with_name(folder) / PART, target)
+        self._write(target, state)
+        for file in (self.tracking_file(target), self.migration_start_file(target)):
+            storage.move(file.parent.with_name(folder), file.parent)
+
+    def _load_renamed(self, target: TableName, folder: str) -> TargetState:
+        """Return the state in a folder of another name as the state of this target."""
         state = self._document(target)
         if state is None:
-            tracking = self._projected_tracking(tracking_file.parent.with_name(folder) / PART)
-            state = replace(older_layout.read(new, target), tracking=tracking)
-        start = state.migration_start or projected
+            tracking = self._projected_tracking(self.tracking_file(target).parent.with_name(folder) / PART)
+            state = replace(older_layout.read(self.target_folder(target), target), tracking=tracking)
+        start = state.migration_start or self._projected_start(
+            self.migration_start_file(target).parent.with_name(folder) / PART, target
+        )
         renamed = {
             key: target.key
             for key in (*state.tables, *state.versions)
             if _file_name("targetTable=", key) == folder
         }
         renamed |= {_log_key(old): _log_key(new_key) for old, new_key in renamed.items()}
-        self._write(
-            target,
-            replace(
-                state,
-                migration_start=replace(start, target=target) if start else None,
-                tables={renamed.get(key, key): identity for key, identity in state.tables.items()},
-                versions={renamed.get(key, key): version for key, version in state.versions.items()},
-            ),
+        return replace(
+            state,
+            migration_start=replace(start, target=target) if start else None,
+            tables={renamed.get(key, key): identity for key, identity in state.tables.items()},
+            versions={renamed.get(key, key): version for key, version in state.versions.items()},
         )
-        for moved in (tracking_file.parent, start_file.parent):
-            storage.move(moved.with_name(folder), moved)
 
     def finish(self, target: TableName) -> None:
         """Remove the migration of a target from its state. The state of its flows stays: they continue."""
@@ -319,7 +325,12 @@ class StateStore:
 
     def target_folder(self, target: TableName) -> Path:
         """Return the folder of a target's checkpoints and its document; all pipelines share it."""
-        return self.volume / "checkpoints" / _file_name("targetTable=", target.key)
+        folder = self.volume / "checkpoints" / _file_name("targetTable=", target.key)
+        if target.key in self.renamed_folders:
+            old = folder.with_name(self.renamed_folders[target.key])
+            # A run that crashed may have renamed the folder already.
+            return old if storage.names(old) else folder
+        return folder
 
     def _of_generation(self, target: TableName, generation: int) -> TargetState:
         state = self._load(target)
