@@ -21,6 +21,8 @@ from tableferry.fleet.operations.table_requests import Pattern
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.catalog_tables import list_tables
+from tableferry.pipelines.handover.copies import compare_rows
+from tableferry.pipelines.model.flows import CdcSettings
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -108,6 +110,28 @@ def test_folder_with_odd_name_is_converted_and_compared(spark: SparkSession, tmp
     assert table.verdict.matches
     reference = TableName.at(str(folder)).sql
     assert verify.verify_tables(spark, reference, f"{reference}@0").matches
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ("'a.b', {}, 'c`d', 2", ("__START_AT.`a.b`", "__START_AT.`c``d`")),
+        ("'a.b', {}, 'a', named_struct('b', 2)", ("__START_AT.`a.b`", "__START_AT.a.b")),
+    ],
+)
+def test_copy_is_compared_by_fields_of_sequence_with_odd_names(
+    spark: SparkSession, fields: str, paths: tuple[str, ...]
+) -> None:
+    """A sequence of several columns is a struct whose fields have the columns' names."""
+    source, copied = (
+        spark.sql(f"SELECT 1 AS id, named_struct({fields.format(at)}) AS __START_AT") for at in (3, 4)
+    )
+    settings = CdcSettings(keys=("id",), sequence_by="struct(`a.b`, a)", scd_type=2)
+    verdict = compare_rows(source, copied, settings, "legacy", "target")
+    assert verdict.keys
+    assert verdict.keys.columns == ("id", *paths)
+    assert sorted(row.key for row in verdict.keys.rows) == [("1", "3", "2"), ("1", "4", "2")]
+    assert compare_rows(source, source, settings, "legacy", "target").matches
 
 
 @soak.slow

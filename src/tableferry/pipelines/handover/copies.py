@@ -18,7 +18,7 @@ from tableferry.pipelines.handover.determinism import find_unstable_columns
 from tableferry.pipelines.model.flows import CdcSettings, DataFlow, HistorySource
 from tableferry.pipelines.sources import views
 from tableferry.pipelines.sources.rows import history_rows, read_flow_rows, union_by_name
-from tableferry.spark.quoting import quote
+from tableferry.spark.quoting import identifier, quote
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -116,8 +116,8 @@ def compare_rows(
         start = next(field for field in source.schema if field.name.upper() == START)
         starts = _list_leaf_paths(start)
         source, copied = (_flatten_struct(frame, start.name, starts) for frame in (source, copied))
-        keys = (*settings.key_columns, *starts)
-    matching = {key.lower().strip("`") for key in keys or ()}
+        keys = (*settings.key_columns, *(identifier(*path) for path in starts))
+    matching = {key.lower() for key in keys or ()}
     present = {name.lower() for name in source.columns}
     return verify.verify(
         source,
@@ -130,19 +130,18 @@ def compare_rows(
     )
 
 
-def _list_leaf_paths(field: StructField, above: str = "") -> tuple[str, ...]:
-    """Return a column's name, or, of a struct, the dotted paths of its innermost fields."""
-    path = above + field.name
+def _list_leaf_paths(field: StructField, above: Sequence[str] = ()) -> tuple[Sequence[str], ...]:
+    """Return the path of a column, or, of a struct, the paths of its innermost fields."""
+    path = (*above, field.name)
     if not isinstance(field.dataType, StructType):
         return (path,)
-    return tuple(leaf for inner in field.dataType for leaf in _list_leaf_paths(inner, f"{path}."))
+    return tuple(leaf for inner in field.dataType for leaf in _list_leaf_paths(inner, path))
 
 
-def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[str]) -> DataFrame:
+def _flatten_struct(frame: DataFrame, column: str, leaves: Sequence[Sequence[str]]) -> DataFrame:
     """Replace a struct by its innermost fields, each named by its path."""
-    if list(leaves) == [column]:
+    if list(leaves) == [(column,)]:
         return frame
     others = [views.quoted_column(name) for name in frame.columns if name != column]
-    return frame.select(
-        *others, *[F.col(".".join(map(quote, leaf.split(".")))).alias(leaf) for leaf in leaves]
-    )
+    fields = [F.col(".".join(map(quote, path))).alias(identifier(*path)) for path in leaves]
+    return frame.select(*others, *fields)
