@@ -16,9 +16,10 @@ from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import DropCopy, Step
 from tableferry.fleet.modes import job_run
-from tableferry.fleet.modes.performer import Save, perform
+from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.step_run import Save
 from tableferry.spark import session
 
 FORMATS = list(TargetFormat)

@@ -29,12 +29,13 @@ from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import CheckSuspended, Rename, Step
 from tableferry.fleet.late_files import file_record, settlement
 from tableferry.fleet.modes import job_run
-from tableferry.fleet.modes.performer import Save, perform
+from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.queue.selections import finished
 from tableferry.fleet.settings import LateFiles, RemovedPartitions
 from tableferry.fleet.warehouse import table_renames
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.step_run import Save
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
@@ -166,7 +167,7 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
     late_files_taken(ours)
     leave(tmp_path / "t" / "day=mon", 4)
     assert errors(ours.preprocess()) == []
-    rename = table_renames.rename
+    rename = table_renames.rename_table
 
     def rename_late(warehouse: Warehouse, name: TableName, *how: Any, **more: Any) -> None:
         leave(tmp_path / "t" / "day=tue", 5)
@@ -174,7 +175,7 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
 
     # After the last look before the rename: the first file's rows are taken over once all the same.
     with monkeypatch.context() as patch:
-        patch.setattr(table_renames, "rename", rename_late)
+        patch.setattr(table_renames, "rename_table", rename_late)
         assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
     assert ids(ours) == [1, 2, 3, 4, 5]

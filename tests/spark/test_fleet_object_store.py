@@ -12,12 +12,13 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, object_stores, soak
+from tests.fleet_steps import drop_copy
 from tests.object_stores import Bucket, Weather
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 from tests.spark.test_fleet_late import leave
 from tests.spark.test_fleet_preparation import Copying
 
-from tableferry.fleet.copies import copy_removal, delta, hadoop_log
+from tableferry.fleet.copies import delta, hadoop_log
 from tableferry.fleet.copies.comparison import RowsDiffer
 from tableferry.fleet.copies.iceberg import create_statement
 from tableferry.fleet.copies.iceberg_files import iceberg_commit
@@ -236,7 +237,7 @@ def test_delta_log_with_later_commits_stays_unchanged(ours: Fleet, lake: Bucket)
     ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
     logged = {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name}
     with conditions.raises("COPY_WRITTEN_AFTER_SYNC", version=1):
-        copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
+        drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
     assert {name: lake.get(name) for name in lake.names() if "_delta_log/0" in name} == logged
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
@@ -252,11 +253,11 @@ def test_interrupted_write_of_a_delta_log_is_resumed(ours: Fleet, lake: Bucket, 
             raise Death
 
     with pytest.raises(Death):
-        copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
+        drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     # Nobody commits any more, and nobody reads half of it.
     with pytest.raises(SPARK_ERRORS):
         ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
-    copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
+    drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
     assert not any("_delta_log/0" in name for name in lake.names())
     assert ids(ours) == [1, 2, 3]
 
@@ -289,11 +290,11 @@ def test_suspended_worker_removes_nothing_of_a_newer_log(ours: Fleet, lake: Buck
         nonlocal calls
         calls += 1
         if calls == 2:  # It has taken the version, and sleeps before it removes the rest.
-            copy_removal.drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
+            drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
             delta.create_copy(ours.warehouse, source, copy)
 
     with conditions.raises("LOG_REMOVED_BY_ANOTHER_PROCESS"):
-        copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
+        drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3]
 
 
@@ -306,7 +307,7 @@ def test_writer_that_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) ->
             ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
 
     with conditions.raises("COPY_WRITTEN_AFTER_SYNC", version=1):
-        copy_removal.drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
+        drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3, 4]
 
 
@@ -335,7 +336,5 @@ def test_worker_without_its_claim_removes_nothing(ours: Fleet) -> None:
         raise Death
 
     with pytest.raises(Death):
-        copy_removal.drop_copy(
-            Warehouse(ours.spark, ours.warehouse.access, guard=lost), ours.name("t"), copy, DELTA, "0"
-        )
+        drop_copy(Warehouse(ours.spark, ours.warehouse.access, guard=lost), ours.name("t"), copy, DELTA, "0")
     assert ids(ours, "copy") == [1, 2, 3]

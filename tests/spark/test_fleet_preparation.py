@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import orc
 from pyspark.sql import SparkSession
 from tests import conditions, soak
+from tests.fleet_steps import step_run
 from tests.spark.fleets import Fleet, errors, fleet
 
 from tableferry.convert import overlay
@@ -32,7 +33,7 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
 from tableferry.fleet.copies.preparation import compare_ahead, prepare
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
-from tableferry.fleet.jobs.steps import Step, UnblockWrites
+from tableferry.fleet.jobs.steps import RecordFiles, Step, TryShadow, UnblockWrites
 from tableferry.fleet.late_files import file_record
 from tableferry.fleet.late_files.file_record import FileRecord, RecordedFiles
 from tableferry.fleet.modes import job_run
@@ -262,9 +263,16 @@ def test_many_files_are_recorded_before_writes_are_blocked(
             # Its files stay, and no partition has them.
             ours.spark.sql(f"ALTER TABLE {writers.table.sql} DROP PARTITION (day = 'a')")
     listed = hive.list_table_files(warehouse, table)
-    made = FileRecord.create(warehouse, table.name)
-    # Done twice, as by whoever finds a file more right after, it's as if done once.
-    assert FileRecord.create(warehouse, table.name) == made
+
+    def recorded() -> FileRecord:
+        file_record.record_files(RecordFiles(table.name), step_run(warehouse))
+        properties = hive.require_hive_table(ours.warehouse, writers.table).properties
+        record = FileRecord.of(warehouse, properties)
+        assert record is not None
+        return record
+
+    made = recorded()
+    assert recorded() == made, "a repeated step has the result of one"
     assert made.files() == RecordedFiles(frozenset(listed.listing.files), frozenset())
     assert made.stray() == frozenset(listed.listing.stray)
     assert len(listed.listing.stray) == (change == "one is stray")
@@ -272,8 +280,6 @@ def test_many_files_are_recorded_before_writes_are_blocked(
     every = len(DAYS)
     anew = {"none": [], "one comes": [1], "one goes": [every - 1], "one is stray": [every]}
     assert added == anew[change]
-    properties = hive.require_hive_table(ours.warehouse, writers.table).properties
-    assert FileRecord.of(warehouse, properties) == made
 
 
 @soak.slow
@@ -703,7 +709,7 @@ def test_files_removed_after_the_sessions_listing_cause_no_failure(ours: Fleet, 
     replace_the_first("q.parquet")
     assert errors(ours.preprocess()) == []
     replace_the_first("r.parquet")
-    trial.try_shadow(ours.warehouse, ours.name("t"))
+    trial.try_shadow(TryShadow(ours.name("t")), step_run(ours.warehouse))
 
 
 def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Path) -> None:
@@ -765,7 +771,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
         ):
             patch.setattr(module, name, hooked(name, getattr(module, name)))
         # It's the same for all of them, and takes its time.
-        patch.setattr(trial, "try_shadow", lambda *_: None)
+        patch.setattr(trial, "try_shadow", lambda _, run: run.job)
         yield
 
 

@@ -26,11 +26,12 @@ from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.steps import Step
 from tableferry.fleet.modes import job_run
-from tableferry.fleet.modes.performer import Save, perform
+from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.step_run import Save
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

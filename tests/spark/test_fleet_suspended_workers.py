@@ -176,10 +176,10 @@ def test_a_rename_is_of_the_table_that_was_looked_at(ours: Fleet, tmp_path: Path
         sleeping_behind_the_guard(0, lambda: make_anew(ours, form, "t", tmp_path / "t")),
         conditions.raises("TABLE_CHANGED_DURING_STEP", tables=old),
     ):
-        table_renames.rename(ours.warehouse, old, new)
+        table_renames.rename_table(ours.warehouse, old, new)
     kind = Kind(form.value)
     assert job_tables.kinds(ours.warehouse, (old, new)) == {old: kind}
-    table_renames.rename(ours.warehouse, old, new)
+    table_renames.rename_table(ours.warehouse, old, new)
     assert job_tables.kinds(ours.warehouse, (old, new)) == {new: kind}
 
 
@@ -193,7 +193,7 @@ def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: F
         ),
         conditions.raises("TABLE_CHANGED_DURING_STEP", tables=re.compile("t_iceberg")),
     ):
-        table_renames.rename(ours.warehouse, main, hive, beside=(copy,))
+        table_renames.rename_table(ours.warehouse, main, hive, beside=(copy,))
     assert job_tables.kinds(ours.warehouse, (main, hive)) == {main: Kind.HIVE}
 
 
@@ -246,7 +246,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
     assert held == ([1] if form is TargetFormat.ICEBERG else [1, 2])
     # What a run that died at its last step leaves.
     if form is TargetFormat.ICEBERG:
-        table_renames.rename(ours.warehouse, names.copy, names.dropped)
+        table_renames.rename_table(ours.warehouse, names.copy, names.dropped)
     at = current(ours.warehouse, names.dropped if form is TargetFormat.ICEBERG else names.copy, form)
     job = replace(ours.job("t"), shadow_watermark=at)
     perform(DropCopy(names.copy, names.main, form), job, ours.warehouse, lambda job: job)
@@ -275,15 +275,15 @@ def test_a_reverter_that_slept_through_another_migration(
             ours.clock.turn(days=14)
             assert errors(ours.migrate()) == []
 
-    undisturbed, rename = Warehouse.effect, table_renames.rename
+    undisturbed, rename = Warehouse.effect, table_renames.rename_table
 
     def sleeping_rename(*names: Any, **how: Any) -> None:
         with pytest.MonkeyPatch.context() as inner, sleeping_behind_the_guard(0, migrate_again):
-            inner.setattr(table_renames, "rename", rename)
+            inner.setattr(table_renames, "rename_table", rename)
             rename(*names, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_renames, "rename", sleeping_rename)
+        patch.setattr(table_renames, "rename_table", sleeping_rename)
         report = revert(ours.worker("slow"), [ours.name("t")])
     assert outcomes(report) == ["lost"]
     assert ours.job("t").pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, soak
+from tests.fleet_steps import copy_definition, drop_copy
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
 from tableferry.fleet.checks.eligibility import ineligibility
-from tableferry.fleet.copies import comparison, copy_removal, delta, iceberg
+from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.queue.records import NewJob
-from tableferry.fleet.warehouse import definitions, hive, job_tables, managed_tables, table_renames, views
+from tableferry.fleet.warehouse import hive, job_tables, table_renames, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark import catalog, session
 from tableferry.spark.tables import TableName
@@ -197,13 +198,13 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     was = catalog.described(warehouse.spark, names.main)
     marked = fence.mark(warehouse, names.main)
 
-    managed = managed_tables.set_managed(warehouse, names.main, managed=False)
+    managed = table_renames.set_managed(warehouse, names.main, managed=False)
     assert managed == (table != "events")
-    assert not managed_tables.set_managed(warehouse, names.main, managed=False)
+    assert not table_renames.set_managed(warehouse, names.main, managed=False)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
         make(warehouse, names.main, names.copy)
-        definitions.carry(warehouse, names.main, names.copy, form)
+        copy_definition(warehouse, names.main, names.copy, form)
         assert rows(warehouse, names.copy, kind) == before
         assert rows(warehouse, names.main) == before
     assert job_tables.list_job_tables(warehouse, names) == {names.main: Kind.HIVE, names.copy: kind}
@@ -211,24 +212,24 @@ def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, ta
     comparison.require_same_rows(warehouse, names.main, names.copy)
 
     for _ in range(2):
-        table_renames.rename(warehouse, names.main, names.hive)
+        table_renames.rename_table(warehouse, names.main, names.hive)
         assert rows(warehouse, names.hive) == before
         assert fence.differences(warehouse, names.hive, marked) == ""
     for _ in range(2):
-        table_renames.rename(warehouse, names.copy, names.main)
+        table_renames.rename_table(warehouse, names.copy, names.main)
         assert rows(warehouse, names.main, kind) == before
     assert job_tables.list_job_tables(warehouse, names) == {names.hive: Kind.HIVE, names.main: kind}
     assert views.list_unreadable_views(warehouse, names.main) == ()
     comparison.require_same_rows(warehouse, names.hive, names.main)
     assert contents(warehouse, names.hive) == files
 
-    table_renames.rename(warehouse, names.main, names.copy)
-    table_renames.rename(warehouse, names.hive, names.main)
+    table_renames.rename_table(warehouse, names.main, names.copy)
+    table_renames.rename_table(warehouse, names.hive, names.main)
     assert rows(warehouse, names.main) == before
     for _ in range(2):
-        copy_removal.drop_copy(warehouse, names.main, names.copy, form)
+        drop_copy(warehouse, names.main, names.copy, form)
     if managed:
-        assert managed_tables.set_managed(warehouse, names.main, managed=True)
+        assert table_renames.set_managed(warehouse, names.main, managed=True)
     assert rows(warehouse, names.main) == before
     assert contents(warehouse, names.main) == files
     assert job_tables.list_job_tables(warehouse, names) == {names.main: Kind.HIVE}

@@ -13,19 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests import conditions, soak
+from tests.fleet_steps import copy_definition, drop_copy
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
-from tableferry.fleet.copies import comparison, copy_removal, delta, iceberg
+from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
-    definitions,
     hive,
     job_tables,
-    managed_tables,
     table_descriptions,
     table_renames,
     target_versions,
@@ -108,7 +107,7 @@ def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse
     spark.sql(f"INSERT INTO {source} PARTITION (k = 3) VALUES (4, 'late')")
     iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == rows(warehouse, source)
-    copy_removal.drop_copy(warehouse, source, target, TargetFormat.ICEBERG)
+    drop_copy(warehouse, source, target, TargetFormat.ICEBERG)
     assert contents(warehouse, source).items() >= files.items()
     assert len(rows(warehouse, source)) == len(expected) + 1
 
@@ -146,7 +145,7 @@ def test_delta_log_lists_each_file_once_after_any_leftover(
     assert (log / "00000000000000000000.json").read_text() == made
     # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
     log.rename(tmp_path / "t/_tableferry_dropped_log")
-    copy_removal.drop_copy(warehouse, source, target, TargetFormat.DELTA)
+    drop_copy(warehouse, source, target, TargetFormat.DELTA)
     assert job_tables.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
     assert not log.exists()
     assert not (tmp_path / "t/_tableferry_dropped_log").exists()
@@ -351,7 +350,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     spark.sql(f"COMMENT ON TABLE {source.sql} IS 'it\\'s said'")
     spark.sql(f"ALTER TABLE {source.sql} CHANGE COLUMN name name STRING COMMENT 'another'")
     for _ in range(2):
-        definitions.carry(warehouse, source, target, TargetFormat.ICEBERG)
+        copy_definition(warehouse, source, target, TargetFormat.ICEBERG)
     description = catalog.described(spark, warehouse.iceberg(target))
     assert description["Comment"] == "it's said"
     assert catalog.described(spark, target)["Owner"] == "alice"
@@ -363,7 +362,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     [location] = spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
     ).collect()
-    definitions.carry(warehouse, source, target, TargetFormat.ICEBERG)
+    copy_definition(warehouse, source, target, TargetFormat.ICEBERG)
     assert spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
     ).collect() == [location]
@@ -384,11 +383,11 @@ def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, sche
     spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     managed = TableName((*source.parts[:-1], "managed"))
     with conditions.raises("NEW_NAME_TAKEN", table=source, name=managed):
-        table_renames.rename(warehouse, source, managed)
+        table_renames.rename_table(warehouse, source, managed)
     with conditions.raises("MANAGED_TABLE_WOULD_MOVE", table=managed):
-        table_renames.rename(warehouse, managed, beside(managed, "_hive"))
+        table_renames.rename_table(warehouse, managed, beside(managed, "_hive"))
     with conditions.raises("TABLE_TO_RENAME_MISSING", table=beside(source, "_x")):
-        table_renames.rename(warehouse, beside(source, "_x"), beside(source, "_y"))
+        table_renames.rename_table(warehouse, beside(source, "_x"), beside(source, "_y"))
 
 
 def test_a_managed_table_needs_the_driver_s_own_process(
@@ -397,8 +396,8 @@ def test_a_managed_table_needs_the_driver_s_own_process(
     warehouse.spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     monkeypatch.setattr(metastore, "in_process", lambda spark: False)
     with conditions.raises("MANAGED_TABLE_OUT_OF_REACH"):
-        managed_tables.set_managed(warehouse, TableName((*source.parts[:-1], "managed")), managed=False)
-    assert not managed_tables.set_managed(warehouse, source, managed=False)
+        table_renames.set_managed(warehouse, TableName((*source.parts[:-1], "managed")), managed=False)
+    assert not table_renames.set_managed(warehouse, source, managed=False)
 
 
 def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: TableName, schema: str) -> None:
@@ -410,8 +409,8 @@ def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: Table
     names = [view.table for view in views.list_views_over(warehouse, source)]
     assert names == ["above", "broken", "sound"]
     iceberg.create_copy(warehouse, source, copy)
-    table_renames.rename(warehouse, source, hidden)
-    table_renames.rename(warehouse, copy, source)
+    table_renames.rename_table(warehouse, source, hidden)
+    table_renames.rename_table(warehouse, copy, source)
     assert views.list_unreadable_views(warehouse, source) == ()
     spark.sql(f"ALTER TABLE {warehouse.iceberg(source).sql} DROP COLUMN name")
     sentences = views.list_unreadable_views(warehouse, source)

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fleet_steps import step_run
 from tests.unit.fleet_jobs import NOW
 
 from tableferry.errors import Refused
+from tableferry.fleet.access.fence import WrittenDuringBlock
 from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
@@ -33,7 +35,6 @@ from tableferry.fleet.jobs.steps import (
 from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.job_run import JobRun, run_job
-from tableferry.fleet.modes.performer import WrittenDuringBlock
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
@@ -306,5 +307,5 @@ def test_view_is_identified_by_its_text_after_its_table_was_renamed(
     nothing: Any = None
     target = TableName(("spark_catalog", "lake", "orders"))
     with nullcontext() if ours else pytest.raises(Refused, match="is a view, and the view of"):
-        old_name_view.drop_view(Warehouse(nothing, nothing), ORDERS, target)
+        old_name_view.drop_view(DropView(ORDERS, target), step_run(Warehouse(nothing, nothing)))
     assert dropped == ([(ORDERS,)] if ours else [])

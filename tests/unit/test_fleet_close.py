@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests import conditions
+from tests.fleet_steps import step_run
 from tests.unit import fleets
 from tests.unit.fleet_jobs import job
 from typer.testing import CliRunner, Result
@@ -28,7 +28,6 @@ from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.steps import NoteLeftovers
 from tableferry.fleet.late_files.file_record import FILES
-from tableferry.fleet.modes import performer
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
 from tableferry.fleet.modes.reverter import _prepare_revert
 from tableferry.fleet.operations.selection import select_archived
@@ -272,7 +271,6 @@ def test_replaced_archived_table_is_not_dropped(
     saved: list[Job] = []
     found = replace(BEGUN, outside=("file:/w/other",))
     archived_is(there, properties, monkeypatch)
-    monkeypatch.setattr(performer, "track_jobs", lambda *_: nullcontext())
     monkeypatch.setattr(leftovers, "find_leftovers", lambda *_: found)
     monkeypatch.setattr(leftovers, "require_no_dependents", lambda *_: None)
     nothing: Any = None
@@ -283,12 +281,13 @@ def test_replaced_archived_table_is_not_dropped(
         saved.append(job)
         return job
 
+    run = step_run(Warehouse(nothing, nothing), begun, note)
     if same:
-        performer.perform(step, begun, Warehouse(nothing, nothing), note)
+        leftovers.note_leftovers(step, run)
         assert [job.record.closing for job in saved] == [found.note()]
     else:
         with conditions.raises("ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=ARCHIVED):
-            performer.perform(step, begun, Warehouse(nothing, nothing), note)
+            leftovers.note_leftovers(step, run)
         assert saved == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +13,13 @@ from typing import Any
 
 import pytest
 from tests import conditions
+from tests.fleet_steps import step_run
 from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, ServiceError, StateError, TableError
 from tableferry.fleet.access import fence
 from tableferry.fleet.hive_copy.changes import ShadowResult
+from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
@@ -35,7 +36,10 @@ from tableferry.fleet.jobs.steps import (
     WriteCheckpoint,
 )
 from tableferry.fleet.jobs.transitions import FORWARD, Action
-from tableferry.fleet.modes import job_run, performer
+from tableferry.fleet.late_files import settlement
+from tableferry.fleet.late_files.file_record import FileRecord
+from tableferry.fleet.late_files.settlement import Settlement
+from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.job_run import ATTEMPTS, JobRun, advance, run_and_report, run_job
 from tableferry.fleet.modes.migrator import start_or_resume
 from tableferry.fleet.modes.results import JobReport
@@ -45,6 +49,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
+from tableferry.fleet.shadow_runs import run as shadow_run
 from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat
@@ -264,10 +269,12 @@ def test_job_without_file_record_reports_that_late_files_are_unknown(
     run = JobRun(job, store, Warehouse(nothing, nothing), lambda: NOW, LEASE)
     names = Names.of(job)
     step = CheckLate(names.main, names.hive, job.target_format)
-    results = [False, True]
-    monkeypatch.setattr(
-        "tableferry.fleet.modes.performer.check_late_files", lambda *given, **how: results.pop(0)
-    )
+    record = FileRecord(run.warehouse, "file:/w/orders_sync/known", "file:/w/orders")
+    results = [Settlement(), Settlement(record=record)]
+    monkeypatch.setattr(HiveCopy, "read", lambda *_: None)
+    for name in ("read_target", "read_marks"):
+        monkeypatch.setattr(settlement, name, lambda *_: None)
+    monkeypatch.setattr(settlement, "settle_late_files", lambda *given, **how: results.pop(0))
     run.perform(step)
     [_, sentence] = run.actions
     assert sentence.startswith(f"late files can't be determined: {names.hive} has no record")
@@ -354,15 +361,14 @@ def test_table_that_replaced_new_table_is_not_copied_to_hive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The Hive copy may be the only table with the rows."""
-    monkeypatch.setattr(performer, "shadow", lambda *given, **how: pytest.fail("it is copied"))
-    monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
+    monkeypatch.setattr(shadow_run, "shadow", lambda *given, **how: pytest.fail("it is copied"))
     monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.OTHER})
     monkeypatch.setattr(job_tables, "qualified", lambda _, name: name)
     nothing: Any = None
     step = Shadow(ORDERS, Names.of(job()).hive, TargetFormat.ICEBERG)
     statement = re.compile(r"'tableferry\.source' = 'sales\.orders'")
     with conditions.raises("NEW_TABLE_OF_OTHER_SOURCE", table=ORDERS, statement=statement):
-        performer.perform(step, job(), Warehouse(nothing, nothing), nothing)
+        shadow_run.copy_changes(step, step_run(Warehouse(nothing, nothing)))
 
 
 def test_unchanged_copy_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,16 +379,16 @@ def test_unchanged_copy_is_not_copied_to_hive(monkeypatch: pytest.MonkeyPatch) -
         shadowed.append(given)
         return ShadowResult("8", (), (), "", "", ())
 
-    monkeypatch.setattr(performer, "shadow", shadow)
-    monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
+    monkeypatch.setattr(shadow_run, "shadow", shadow)
     monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {})
     monkeypatch.setattr(target_versions, "current_version", lambda *_: next(versions_now))
     nothing: Any = None
     names, ready = Names.of(job()), job(state=State.ICEBERG_READY, shadow_watermark="7")
     step = ShadowWritten(names.copy, names.main, TargetFormat.ICEBERG)
-    assert performer.perform(step, ready, Warehouse(nothing, nothing), nothing) == ready
+    run = step_run(Warehouse(nothing, nothing), ready)
+    assert shadow_run.copy_changes_if_written(step, run) == ready
     assert shadowed == []
-    assert performer.perform(step, ready, Warehouse(nothing, nothing), nothing).shadow_watermark == "8"
+    assert shadow_run.copy_changes_if_written(step, run).shadow_watermark == "8"
     assert len(shadowed) == 1
 
 
@@ -391,15 +397,14 @@ def test_directories_that_shadow_run_cannot_remove_are_logged_and_recorded(
 ) -> None:
     runs = iter([("s3://lake/t_sync/v1-a",), ("s3://lake/t_sync/v2-b", "s3://lake/t_sync/v1-a"), ()])
     monkeypatch.setattr(
-        performer, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
+        shadow_run, "shadow", lambda *given, **how: ShadowResult("3", (), (), "", "", next(runs))
     )
-    monkeypatch.setattr(performer, "track_jobs", lambda *given: nullcontext())
     monkeypatch.setattr(job_tables, "list_job_tables", lambda *_: {ORDERS: Kind.DELTA})
     nothing: Any = None
     step = Shadow(ORDERS, ORDERS, TargetFormat.DELTA)
     noted = job()
     for _ in range(3):
-        noted = performer.perform(step, noted, Warehouse(nothing, nothing), nothing)
+        noted = shadow_run.copy_changes(step, step_run(Warehouse(nothing, nothing), noted))
     assert noted.record.left_directories == ("s3://lake/t_sync/v1-a", "s3://lake/t_sync/v2-b")
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.fleet_steps import step_run
 
 from tableferry.errors import TableError
 from tableferry.fleet.copies import shared_files_comment
 from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.steps import WarnOfSharedFiles
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName
 
@@ -25,5 +27,6 @@ def test_migration_continues_if_the_comment_cannot_be_changed(
     monkeypatch.setattr(shared_files_comment, "kinds", lambda *_: {HIVE: Kind.HIVE})
     monkeypatch.setattr(shared_files_comment, "describe", refused)
     nothing: Any = None
-    shared_files_comment.add_warning(Warehouse(nothing, nothing), HIVE, ORDERS)
+    run = step_run(Warehouse(nothing, nothing))
+    assert shared_files_comment.warn_of_shared_files(WarnOfSharedFiles(HIVE, ORDERS), run) == run.job
     assert f"{HIVE} has no warning in its comment: only the owner may alter it" in caplog.text

@@ -92,7 +92,7 @@ def test_rename_refuses_managed_table(monkeypatch: pytest.MonkeyPatch, kind: Kin
     monkeypatch.setattr(table_renames, "entries", lambda *_: {name: entry})
     nothing: Any = None
     with conditions.raises("MANAGED_TABLE_WOULD_MOVE", table=name):
-        table_renames.rename(nothing, name, to)
+        table_renames.rename_table(nothing, name, to)
 
 
 def test_rename_allows_managed_table_of_other_catalogs() -> None:

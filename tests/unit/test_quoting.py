@@ -113,7 +113,7 @@ ASKED: dict[str, Callable[[Any], object]] = {
     "matching": lambda spark: table_search.find_tables(spark, Pattern("my-cat", "*", "*")),
     "kinds": in_warehouse(lambda warehouse: job_tables.kinds(warehouse, (ODD, OTHER))),
     "properties": lambda spark: table_descriptions.properties(spark, ODD),
-    "rename": in_warehouse(lambda warehouse: table_renames.rename(warehouse, ODD, OTHER)),
+    "rename": in_warehouse(lambda warehouse: table_renames.rename_table(warehouse, ODD, OTHER)),
     "snapshot": in_warehouse(
         lambda warehouse: target_versions.current_version(warehouse, ODD, TargetFormat.ICEBERG)
     ),

@@ -5,13 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.errors import Refused
+from tableferry.fleet.commands import command
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import digest
 from tableferry.fleet.warehouse.job_tables import kind
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.tables import TableName
+
+
+class WrittenDuringBlock(Refused):
+    """Another process wrote to the table while writes were blocked."""
+
+
+def check_fence(step: steps.CheckFence, run: StepRun) -> Job:
+    """Check that a table has the contents that it had at the block.
+
+    Raises:
+        WrittenDuringBlock: The table changed while writes were blocked.
+        TableError: The table doesn't exist, or a directory can't be listed.
+    """
+    if found := differences(run.warehouse, step.table, run.job.record.fence):
+        raise WrittenDuringBlock(
+            "TABLE_WRITTEN_WHILE_BLOCKED",
+            table=step.table,
+            differences=found,
+            command=command("resume", run.job.name),
+        )
+    return run.job
 
 
 def mark(warehouse: Warehouse, name: TableName) -> Mapping[str, Any]:

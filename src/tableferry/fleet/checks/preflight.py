@@ -20,6 +20,7 @@ from tableferry.fleet.hive_tables import copy_locations, metastore
 from tableferry.fleet.hive_tables.frames import frame_of
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.table_storage import storage_of
+from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
@@ -29,6 +30,7 @@ from tableferry.fleet.warehouse import hive, job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.step_run import StepRun, require_no_finding
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.catalog import SPARK_ERRORS
@@ -87,6 +89,18 @@ def preflight(warehouse: Warehouse, job: Moving, directories: TableDirectories) 
         len(partitions),
         rewritten=rewritten,
     )
+
+
+def repeat_preflight(step: steps.RepeatPreflight, run: StepRun) -> Job:
+    """Pause the job at the first finding; weeks may have passed since the last preflight.
+
+    Raises:
+        StepPaused: There is a finding.
+        TableError: As in `first_finding`.
+        Refused: As in `first_finding`.
+    """
+    require_no_finding(first_finding(run.warehouse, run.job))
+    return run.job
 
 
 def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:

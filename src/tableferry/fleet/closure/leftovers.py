@@ -22,7 +22,8 @@ from tableferry.fleet.hive_tables.copy_locations import hive_location_of
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import FOLDER, sync_folder
 from tableferry.fleet.hive_tables.table_storage import storage_of
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.names import first_name
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.file_record import FILES, FileRecord
@@ -30,6 +31,7 @@ from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import entries, is_created_from
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.fleet.warehouse.views import list_views_over
 from tableferry.formats.hive.locations import below, split
@@ -107,6 +109,27 @@ class LeftoverStatus:
     folders: tuple[str, ...]
     gc_enabled: bool | None
     blocker: str = ""
+
+
+def note_leftovers(step: steps.NoteLeftovers, run: StepRun) -> Job:
+    """Record the leftovers of an archived Hive table, and check that nothing else needs them.
+
+    The following steps can't be undone, so the job can't be reverted after this record.
+
+    Raises:
+        Refused: Another table replaced the recorded one, or needs something that will be removed.
+        TableError: The new table is missing, or a table or a catalog can't be read.
+    """
+    job, warehouse, noted = run.job, run.warehouse, run.job.record.closing
+    if noted and not is_recorded_table(warehouse, step.hive, Leftovers.of(noted)):
+        raise Refused(
+            "ARCHIVED_TABLE_REPLACED_DURING_CLOSE", table=step.hive, command=command("resume", job.name)
+        )
+    found = find_leftovers(warehouse, step.target, step.hive, step.format)
+    require_no_dependents(warehouse, step.target, step.hive, step.format, found)
+    if job.is_rewritten:
+        require_apart(warehouse, step.target, found)
+    return run.save(job.with_record(closing=found.note(), accept=""))
 
 
 def find_leftovers(

@@ -19,13 +19,16 @@ from tableferry.fleet.closure.leftovers import (
 )
 from tableferry.fleet.closure.referenced_files import list_referenced_files
 from tableferry.fleet.hive_tables.table_storage import storage_of
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
 from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.job_tables import entries
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import explaining, parallel_map
@@ -33,6 +36,9 @@ from tableferry.spark.tables import TableName
 from tableferry.storage.port import TableStorage
 
 _log = logging.getLogger(__name__)
+
+KEPT = "kept"
+"""A key of `JobRecord.closing`: the directories that closing keeps."""
 
 # The names of files that shadow appended contain this.
 _APPENDED = "tableferry-"
@@ -55,7 +61,7 @@ class RemovalResult:
     left: tuple[str, ...] = ()
 
 
-def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
+def drop_archived(step: steps.DropArchived, run: StepRun) -> Job:
     """Drop the archived Hive table's entry and none of its files, unless it was dropped already.
 
     Raises:
@@ -63,9 +69,10 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
         Refused: It isn't the recorded table, or dropping it would remove its files.
         TableError: It can't be dropped, or changes at the same time.
     """
+    warehouse, archived, found = run.warehouse, step.hive, Leftovers.of(run.job.record.closing)
     entry = entries(warehouse, (archived,)).get(archived)
     if entry is None:
-        return
+        return run.job
     if (entry.kind, entry.location, entry.created) != (Kind.HIVE, found.location, found.created):
         raise Refused("ARCHIVED_TABLE_REPLACED", table=archived)
     require_keeps_files(described(warehouse, archived))
@@ -73,10 +80,28 @@ def drop(warehouse: Warehouse, target: TableName, archived: TableName, found: Le
         # The check is repeated right before the drop, because another process may have made it managed.
         change_if_unchanged(
             warehouse,
-            (archived, target),
+            (archived, step.target),
             lambda: warehouse.spark.sql(f"DROP TABLE {archived.sql}").collect(),
             of=(archived,),
         )
+    return run.job
+
+
+def remove_leftovers(step: steps.RemoveLeftovers, run: StepRun) -> Job:
+    """Remove what this migration wrote for Hive, and record the directories that stay.
+
+    Raises:
+        ClaimLost: Another worker has the job.
+        Refused: Another table needs something that would be removed.
+        TableError: The new table's files, a directory or a catalog can't be listed.
+    """
+    job, warehouse, found = run.job, run.warehouse, Leftovers.of(run.job.record.closing)
+    # A pause may separate this step from the record by days.
+    require_alone(warehouse, step.target, Names.of(job).archived, found)
+    removed = remove(warehouse, step.target, step.format, found, rewritten=step.rewritten)
+    run.progress.update("files", removed.files)
+    job = job.with_record(closing={**job.record.closing, KEPT: list(removed.kept)})
+    return job.with_left_directories(removed.left)
 
 
 def remove(
@@ -123,7 +148,7 @@ def remove(
     return RemovalResult(files, tuple(kept), tuple(left))
 
 
-def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName, found: Leftovers) -> None:
+def allow_cleaning(step: steps.AllowCleaning, run: StepRun) -> Job:
     """Let an Iceberg table remove files again.
 
     The property is removed and not set to true, because then Hive's DROP TABLE would remove files.
@@ -133,19 +158,21 @@ def allow_cleaning(warehouse: Warehouse, target: TableName, archived: TableName,
         Refused: Another table is in its directories, or the archived Hive table exists again.
         TableError: The table can't be changed.
     """
+    warehouse, target, archived = run.warehouse, step.table, Names.of(run.job).archived
     if archived in entries(warehouse, (archived,)):
         raise Refused("ARCHIVED_TABLE_EXISTS_AGAIN", table=archived)
     if (
         table_descriptions.properties(warehouse.spark, warehouse.iceberg(target)).get(GC, "true").lower()
         != "false"
     ):
-        return
-    require_alone(warehouse, target, archived, found)
+        return run.job
+    require_alone(warehouse, target, archived, Leftovers.of(run.job.record.closing))
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
     with explaining("TABLE_NOT_CHANGED", table=target):
         change_if_unchanged(
             warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,)
         )
+    return run.job
 
 
 def _remove_appended(warehouse: Warehouse, found: Leftovers, named: Iterable[str]) -> tuple[int, list[str]]:

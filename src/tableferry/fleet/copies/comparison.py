@@ -20,6 +20,8 @@ from tableferry.fleet.hive_tables import partition_conditions
 from tableferry.fleet.hive_tables.frames import frame_of, with_null_partitions
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.partitions import Partition, parsed
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -34,6 +36,7 @@ from tableferry.fleet.warehouse.prepared_copy import (
     settled,
     specs_of,
 )
+from tableferry.fleet.warehouse.step_run import StepPaused, StepRun, pausing
 from tableferry.formats.hive.locations import escape_wildcards, split
 from tableferry.formats.hive.partitions import NULL, split_spec
 from tableferry.spark.catalog import explaining
@@ -67,6 +70,38 @@ _PATH = r"^([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)/[^/]+$"
 
 class RowsDiffer(Refused):
     """The rows or columns of two tables differ."""
+
+
+def verify_copy(step: steps.Verify, run: StepRun) -> Job:
+    """Require that a copy has the rows of the Hive table.
+
+    Raises:
+        StepPaused: The rows differ.
+        TableError: One of the tables can't be read.
+    """
+    with pausing(PauseReason.ROWS_DIFFER):
+        run.progress.update("rows", require_copy_has_same_rows(run.warehouse, step.source, step.target))
+    return run.job
+
+
+def verify_shadow(step: steps.VerifyShadow, run: StepRun) -> Job:
+    """Require that the Hive copy has the rows that the target had at the watermark.
+
+    If the rows differ, the job records that the next shadow run compares all rows.
+
+    Raises:
+        StepPaused: The rows differ.
+        TableError: One of the tables can't be read.
+    """
+    version = run.job.shadow_watermark
+    try:
+        with pausing(PauseReason.ROWS_DIFFER):
+            rows = require_same_rows(run.warehouse, step.hive, step.target, right_version=version)
+    except StepPaused:
+        run.save(run.job.with_record(compare_all=True))
+        raise
+    run.progress.update("rows", rows)
+    return run.job
 
 
 def require_same_rows(

@@ -16,11 +16,13 @@ from tableferry.convert import overlay
 from tableferry.errors import Refused
 from tableferry.fleet.copies import hadoop_log
 from tableferry.fleet.hive_tables.progress_properties import ROOT
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import dropped_name
 from tableferry.fleet.warehouse import hive, table_descriptions, table_renames, target_versions
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries, is_created_from
+from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.formats.hive.catalog_tables import list_tables
 from tableferry.formats.hive.locations import reachable, split
@@ -38,36 +40,27 @@ class CopyWrittenAfterSync(DecisionRequired):
     """A copy was written to after the last update of Hive, and a person must decide about the rows."""
 
 
-def drop_copy(
-    warehouse: Warehouse,
-    source: TableName,
-    name: TableName,
-    form: TargetFormat,
-    watermark: str | None = None,
-    *,
-    accept: str = "",
-) -> None:
+def drop_copy(step: steps.DropCopy, run: StepRun) -> Job:
     """Drop an Iceberg or Delta copy, unless it has a version that Hive lacks, or is missing.
+
+    The version of the last update of Hive is the job's watermark. A person can accept a later version.
 
     The only removed file is a Delta log, if this process reaches it. Iceberg's own directory stays, because
     it can contain partitions of the Hive table after a probation. A table with the copy's name that wasn't
     created from the Hive table stays unchanged.
 
-    Args:
-        warehouse: The warehouse.
-        source: The Hive table from which the copy was created.
-        name: The copy.
-        form: Its format.
-        watermark: The copy's version of the last update of Hive; None if unknown.
-        accept: The version that the user has accepted: `CopyWrittenAfterSync.found` of the refusal.
-
     Raises:
-        CopyWrittenAfterSync: The copy has a later version; it stays unchanged.
+        StepPaused: The copy has a later version; it stays unchanged.
         Refused: The drop would remove the copy's files, which Hive reads.
         TableError: The user may not drop the copy.
     """
+    warehouse, source, name, form = run.warehouse, step.hive, step.target, step.format
+    watermark, accept = run.job.shadow_watermark, run.job.record.accept
     expected = frozenset(version for version in (watermark, accept) if version) if watermark else None
-    with explaining("TABLE_NOT_DROPPED", table=name):
+    with (
+        pausing(PauseReason.WRITTEN_WHILE_BLOCKED, CopyWrittenAfterSync),
+        explaining("TABLE_NOT_DROPPED", table=name),
+    ):
         existing = entries(warehouse, (name, dropped_name(name)))
         copies = {
             copy
@@ -88,6 +81,7 @@ def drop_copy(
             if log is None and seen:
                 expected = expected or frozenset((seen,))
             _drop_delta(warehouse, name, directory, log, expected)
+    return run.job.with_record(accept="")
 
 
 def _is_made_of(
@@ -146,13 +140,13 @@ def _drop_iceberg(
         seen = _require_version(warehouse, name, form, expected)
         expected = expected or frozenset((seen,))
         # A writer that has the table open doesn't find it by this name any more, and fails.
-        table_renames.rename(warehouse, name, aside)
+        table_renames.rename_table(warehouse, name, aside)
     elif aside not in copies:
         return
     try:
         _require_version(warehouse, aside, form, expected)
     except CopyWrittenAfterSync:
-        table_renames.rename(warehouse, aside, name)
+        table_renames.rename_table(warehouse, aside, name)
         raise
     statement = f"DROP TABLE {warehouse.iceberg(aside).sql}"
     change_if_unchanged(warehouse, (aside,), lambda: warehouse.spark.sql(statement).collect())

@@ -17,7 +17,8 @@ from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.copies import copy_removal, delta_trial, hadoop_log
 from tableferry.fleet.copies.iceberg_files import parquet_footers
 from tableferry.fleet.hive_tables.hive_table import HiveTable
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
@@ -31,6 +32,7 @@ from tableferry.fleet.warehouse.hive_files import (
 )
 from tableferry.fleet.warehouse.job_tables import entries, is_in_hive_directory, kinds
 from tableferry.fleet.warehouse.prepared_copy import DeltaDraft
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.formats.hive.locations import below, reachable, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.driver import in_process
@@ -79,11 +81,12 @@ def draft_commit(warehouse: Warehouse, listed: TableFiles) -> DeltaDraft | None:
     return DeltaDraft.of(draft, listed) if draft else None
 
 
-def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
+def write_checkpoint(step: steps.WriteCheckpoint, run: StepRun) -> Job:
     """Write a checkpoint of a copy's first commit if it lists many files and the log is on a local disk.
 
     Otherwise, and if it fails, readers read the commit until Delta writes its own checkpoint.
     """
+    warehouse, target = run.warehouse, step.table
     spark = warehouse.spark
     try:
         entry = entries(warehouse, (target,)).get(target)
@@ -93,6 +96,7 @@ def write_checkpoint(warehouse: Warehouse, target: TableName) -> None:
             warehouse.effect(partial(overlay.write_checkpoint, spark, root), of=())
     except (StateError, TableError) as error:
         _log.warning("%s has no checkpoint: %s", target, error.one_line)
+    return run.job
 
 
 def is_log_unchanged(warehouse: Warehouse, table: HiveTable, draft: overlay.Draft) -> bool:

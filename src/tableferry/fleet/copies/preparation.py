@@ -15,11 +15,13 @@ from dataclasses import replace
 
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.copies import comparison, delta, delta_trial, iceberg
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import TableFiles
 from tableferry.fleet.warehouse.prepared_copy import Member, members, specs_of
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.tables import TableName
 
 _log = logging.getLogger(__name__)
@@ -28,6 +30,18 @@ _log = logging.getLogger(__name__)
 _FEW_BYTES = 256 * 2**20
 _FEW_FILES = 1000
 _MOST_PASSES = 5
+
+
+def make_target(step: steps.MakeTarget, run: StepRun) -> Job:
+    """Create the copy in its format.
+
+    Raises:
+        TableError: A statement failed; run again when its cause is fixed.
+        Refused: The table can't have this format, or another table has the target's name.
+    """
+    create_copy = iceberg.create_copy if step.format is TargetFormat.ICEBERG else delta.create_copy
+    run.progress.update("files", create_copy(run.warehouse, step.source, step.target))
+    return run.job
 
 
 def prepare(warehouse: Warehouse, source: TableName, target: TableName) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 
 from tableferry.errors import TableError
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal
@@ -27,16 +30,18 @@ def warning_text(target: TableName) -> str:
     return f"{_WARNING} {target}: don't read it, and don't write to it."
 
 
-def add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
+def warn_of_shared_files(step: steps.WarnOfSharedFiles, run: StepRun) -> Job:
     """Add the warning before a Hive copy's comment, unless it has the warning or is missing.
 
     If the comment can't be changed, a warning is logged and the migration continues.
     """
+    hive = step.source
     try:
-        if kinds(warehouse, (hive,)).get(hive) is Kind.HIVE:
-            _add_warning(warehouse, hive, target)
+        if kinds(run.warehouse, (hive,)).get(hive) is Kind.HIVE:
+            _add_warning(run.warehouse, hive, step.target)
     except TableError as error:
         _log.warning("%s has no warning in its comment: %s", hive, error.one_line)
+    return run.job
 
 
 def _add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> None:
@@ -54,22 +59,24 @@ def _add_warning(warehouse: Warehouse, hive: TableName, target: TableName) -> No
             warehouse.run(f"ALTER TABLE {hive.sql} SET TBLPROPERTIES ({properties})", of=(hive,))
 
 
-def restore_comment(warehouse: Warehouse, name: TableName) -> None:
+def restore_comment(step: steps.RestoreComment, run: StepRun) -> Job:
     """Remove the warning from a Hive table's comment; a comment that was changed since stays unchanged.
 
     Raises:
         TableError: The user may not describe or change the Hive table.
     """
+    warehouse, name = run.warehouse, step.table
     with explaining("COMMENT_NOT_CHANGED", table=name):
         noted = table_descriptions.properties(warehouse.spark, name).get(_COMMENT)
         if noted is None:
-            return
+            return run.job
         if _comment(warehouse, name).startswith(f"{_WARNING} "):
             comment = noted.removeprefix(_MARK)
             value = literal(comment) if comment else "NULL"
             warehouse.run(f"COMMENT ON TABLE {name.sql} IS {value}", of=(name,))
         statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_COMMENT)})"
         warehouse.run(statement, of=(name,))
+    return run.job
 
 
 def _comment(warehouse: Warehouse, name: TableName) -> str:

@@ -7,6 +7,7 @@ column for each field.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -37,6 +38,9 @@ LONGEST_NAME = 255
 LONGEST_REASON = 512
 """The number of characters of a pause reason that the column stores."""
 
+
+MOST_LEFT_DIRECTORIES = 100
+"""The number of directories that a record lists at most; they are in the same folder."""
 
 LONGEST_GAP = 36_500
 """The largest gap in days: a century. Later days can exceed the largest date."""
@@ -245,6 +249,11 @@ class Job:
     def without_failures(self) -> Self:
         """Return the job with its count of failed runs reset."""
         return self.with_record(failures=0, last_error="")
+
+    def with_left_directories(self, left: Iterable[str]) -> Self:
+        """Return the job with more directories in its record that it doesn't remove."""
+        every = dict.fromkeys((*self.record.left_directories, *left))
+        return self.with_record(left_directories=tuple(every)[-MOST_LEFT_DIRECTORIES:])
 
     def with_record(self, **changes: Any) -> Self:
         """Return the job with these fields of its record changed."""

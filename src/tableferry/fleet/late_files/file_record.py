@@ -18,13 +18,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tableferry.fleet.copies import preparation
+from tableferry.fleet.copies.comparison import RowsDiffer
 from tableferry.fleet.hive_tables.frames import frame_of
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles, list_files
 from tableferry.fleet.warehouse.prepared_copy import EarlyRecord
+from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.formats.hive.partitions import same_values
 from tableferry.spark.quoting import literal
@@ -49,6 +54,68 @@ class RecordedFiles(NamedTuple):
 
     known: frozenset[ListedFile]
     settled: frozenset[ListedFile]
+
+
+def prepare_copy(step: steps.PrepareCopy, run: StepRun) -> Job:
+    """Create a copy and compare its rows before the block, and record the files of a large table.
+
+    Raises:
+        StepPaused: The rows differ.
+        Refused: As in `preparation.prepare`.
+        TableError: As in `preparation.prepare`.
+    """
+    with pausing(PauseReason.ROWS_DIFFER, RowsDiffer):
+        run.progress.update("rows", preparation.prepare(run.warehouse, step.source, step.target))
+    FileRecord.begin(run.warehouse, step.source)
+    return run.job
+
+
+def compare_ahead(step: steps.CompareAhead, run: StepRun) -> Job:
+    """Compare the rows of a later Delta copy before the block, and record the files of a large table.
+
+    Raises:
+        StepPaused: The rows differ.
+        Refused: As in `preparation.compare_ahead`.
+        TableError: As in `preparation.compare_ahead`.
+    """
+    with pausing(PauseReason.ROWS_DIFFER, RowsDiffer):
+        run.progress.update("rows", preparation.compare_ahead(run.warehouse, step.table))
+    FileRecord.begin(run.warehouse, step.table)
+    return run.job
+
+
+def record_files(step: steps.RecordFiles, run: StepRun) -> Job:
+    """Record all files of a Hive table's directories as this run last listed them; replace older records.
+
+    Raises:
+        TableError: The table is missing, or a directory can't be listed.
+    """
+    warehouse, name = run.warehouse, step.table
+    table = hive.read_layout(warehouse, name)
+    listed = hive.last_table_files(warehouse, table)
+    columns = hive.partition_columns(table)
+    odd = not all(
+        same_values(partition.spec, below(partition.location, table.location) or "", columns)
+        for partition in listed.partitions
+    )
+    files, stray = frozenset(listed.listing.files), frozenset(listed.listing.stray)
+    prepared = warehouse.prepared
+    begun = prepared.recorded if prepared else None
+    if begun is None or not _can_extend(begun, listed.listing):
+        begun = EarlyRecord(_new_folder(table), frozenset())
+    folder, left = begun.folder, files - begun.files
+    if left or not files:
+        FileRecord(warehouse, folder, table.location, odd).add(left, stray=stray)
+    if prepared is not None:
+        prepared.recorded = EarlyRecord(folder, files, stray)
+    warehouse.run(
+        f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
+        f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
+        f"{literal(ODD)} = {literal(str(odd).lower())}, "
+        f"{literal(PARTITIONS)} = {literal(_partitions_of(listed))})",
+        of=(name,),
+    )
+    return run.job
 
 
 @dataclass(frozen=True)
@@ -87,40 +154,6 @@ class FileRecord:
             record = cls(warehouse, _new_folder(table), table.location)
             record.add(listing.files, stray=listing.stray)
             prepared.recorded = EarlyRecord(record.folder, frozenset(listing.files), frozenset(listing.stray))
-
-    @classmethod
-    def create(cls, warehouse: Warehouse, name: TableName) -> FileRecord:
-        """Record all files of a Hive table's directories as this run last listed them; replace older records.
-
-        Raises:
-            TableError: The table is missing, or a directory can't be listed.
-        """
-        table = hive.read_layout(warehouse, name)
-        listed = hive.last_table_files(warehouse, table)
-        columns = hive.partition_columns(table)
-        odd = not all(
-            same_values(partition.spec, below(partition.location, table.location) or "", columns)
-            for partition in listed.partitions
-        )
-        files, stray = frozenset(listed.listing.files), frozenset(listed.listing.stray)
-        prepared = warehouse.prepared
-        begun = prepared.recorded if prepared else None
-        if begun is None or not _can_extend(begun, listed.listing):
-            begun = EarlyRecord(_new_folder(table), frozenset())
-        folder, left = begun.folder, files - begun.files
-        record = cls(warehouse, folder, table.location, odd)
-        if left or not files:
-            record.add(left, stray=stray)
-        if prepared is not None:
-            prepared.recorded = EarlyRecord(folder, files, stray)
-        warehouse.run(
-            f"ALTER TABLE {name.sql} SET TBLPROPERTIES "
-            f"({literal(FILES)} = {literal(folder)}, {literal(ROOT)} = {literal(table.location)}, "
-            f"{literal(ODD)} = {literal(str(odd).lower())}, "
-            f"{literal(PARTITIONS)} = {literal(_partitions_of(listed))})",
-            of=(name,),
-        )
-        return record
 
     def exists(self) -> bool:
         """Return whether the record's folder contains files; a person may have removed it.

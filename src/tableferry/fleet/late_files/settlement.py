@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -14,7 +15,8 @@ from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.hive_tables import partition_conditions
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.hive_tables.progress_properties import REPLACED, TARGET, ShadowProgress
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.late_files.appends import LateFile, append_late_files
 from tableferry.fleet.late_files.classification import (
     Evidence,
@@ -27,10 +29,13 @@ from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
+from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.formats.hive.locations import below, escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import quote
 from tableferry.spark.tables import TableName
+
+_log = logging.getLogger(__name__)
 
 # The number of retries, and the seconds between them, while an uncommitted write may be in progress.
 _RETRIES, _PAUSE = 5, 2.0
@@ -100,33 +105,35 @@ class Settlement:
             self.record.add(self.reported, settled=True)
 
 
-def check_late_files(
-    warehouse: Warehouse,
-    name: TableName,
-    hive: TableName,
-    form: TargetFormat,
-    watermark: str | None,
-    *,
-    decide: bool = True,
-    accept: str = "",
-) -> bool:
+def check_late(step: steps.CheckLate, run: StepRun) -> Job:
     """Find and settle late files before the Hive copy is archived or gets its name back.
 
-    The arguments are those of `shadow` and `settle_late_files`.
-
-    Returns:
-        Whether there was a file record; without it, late files can't be determined.
-
     Raises:
-        LateFilesError: A person must decide.
+        StepPaused: A person must decide.
         TableError: A file may belong to an uncommitted write, or a directory can't be listed.
     """
-    copy = HiveCopy.read(warehouse, hive)
-    target = read_target(warehouse, name, form)
-    marks = read_marks(copy, target, form, watermark)
-    settled = settle_late_files(copy, target, name, form, marks, decide=decide, accept=accept)
-    settled.record_settled()
-    return settled.record is not None
+    with pausing(PauseReason.WRITTEN_LATE, LateFilesError):
+        copy = HiveCopy.read(run.warehouse, step.hive)
+        target = read_target(run.warehouse, step.target, step.format)
+        marks = read_marks(copy, target, step.format, run.job.shadow_watermark)
+        settled = settle_late_files(
+            copy, target, step.target, step.format, marks, decide=step.decide, accept=run.job.record.accept
+        )
+        settled.record_settled()
+    return record_late_file_check(run.job, step.hive, settled.record is not None)
+
+
+def record_late_file_check(job: Job, hive: TableName, late_files_checked: bool) -> Job:
+    """Record on a job that late files couldn't be determined; a complete check removes the record."""
+    sentence = (
+        f"late files can't be determined: {hive} has no record of the files at the switch, because an "
+        "earlier version made the switch or the property tableferry.known_files was removed; compare its "
+        "directories with the new table's files before you drop it"
+    )
+    updated = job.with_record(late_files_not_looked_for="" if late_files_checked else sentence)
+    if not late_files_checked and updated != job:
+        _log.warning("%s: %s", job.name, sentence)
+    return updated
 
 
 def read_marks(copy: HiveCopy, target: Target, form: TargetFormat, watermark: str | None) -> ShadowProgress:

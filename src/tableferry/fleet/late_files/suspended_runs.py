@@ -8,16 +8,25 @@ from __future__ import annotations
 
 from tableferry.errors import Refused
 from tableferry.fleet.hive_tables.progress_properties import TARGET, ShadowProgress
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.late_files.classification import run_of
 from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import ListedFile, listing
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.tables import TableName
 
 
 class DuplicateRows(Refused):
     """A Hive table reads files with duplicate rows."""
+
+
+def check_suspended(step: steps.CheckSuspended, run: StepRun) -> Job:
+    """Check that the Hive table of a job reads no file of an unfinished shadow run."""
+    require_no_suspended_files(run.warehouse, step.hive)
+    return run.job
 
 
 def require_no_suspended_files(warehouse: Warehouse, name: TableName) -> None:

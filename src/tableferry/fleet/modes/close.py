@@ -15,11 +15,11 @@ from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closure import leftovers
 from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
+from tableferry.fleet.closure.removal import KEPT
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.due import select_claimable
 from tableferry.fleet.modes.job_run import JobRun, run_and_report
-from tableferry.fleet.modes.performer import KEPT
 from tableferry.fleet.modes.results import JobReport, ModeReport
 from tableferry.fleet.modes.worker import Worker, run_worker
 from tableferry.fleet.queue.store import Store

@@ -28,11 +28,11 @@ from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import target_kind
 from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
-from tableferry.fleet.modes.performer import StepPaused
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.warehouse import job_tables
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.step_run import StepPaused
 
 
 class RunningJob(Protocol):

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
+from tableferry.fleet.access.fence import WrittenDuringBlock
 from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job, PauseReason, State
@@ -25,7 +26,7 @@ from tableferry.fleet.modes.hand_change_pauses import (
     report_hand_change,
     resolve_hand_changes,
 )
-from tableferry.fleet.modes.performer import StepPaused, WrittenDuringBlock, perform
+from tableferry.fleet.modes.performer import perform
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost, claim_lost
 from tableferry.fleet.queue.selections import numbered
@@ -33,6 +34,7 @@ from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
+from tableferry.fleet.warehouse.step_run import StepPaused
 from tableferry.spark.tables import TableName
 
 # The number of restarts or failures after which the job pauses for a person.

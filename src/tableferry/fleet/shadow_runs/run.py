@@ -44,13 +44,23 @@ from tableferry.fleet.hive_tables.progress_properties import (
     has_same_partitions,
     run_properties,
 )
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.late_files.classification import basename, directory_name
-from tableferry.fleet.late_files.settlement import Settlement, read_marks, settle_late_files
+from tableferry.fleet.late_files.settlement import (
+    LateFilesError,
+    Settlement,
+    read_marks,
+    record_late_file_check,
+    settle_late_files,
+)
 from tableferry.fleet.settings import RemovedPartitions
 from tableferry.fleet.shadow_runs.unused_directories import find_unused_directories
+from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
+from tableferry.fleet.warehouse.step_run import StepRun, pausing, record_left_directories
 from tableferry.formats.hive.locations import below, split
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.quoting import quote
@@ -62,6 +72,49 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger(__name__)
+
+
+def copy_changes(step: steps.Shadow, run: StepRun) -> Job:
+    """Copy a table's changes to its Hive copy, and record the version that the copy has now.
+
+    Raises:
+        StepPaused: A person must decide about late files, or about changed or removed partitions.
+        Refused: Another table replaced the new one, or Hive doesn't support a change of it.
+        TableError: A table can't be read.
+    """
+    job = run.job
+    job_tables.require_own_table(run.warehouse, Names.of(job), step.target)
+    with (
+        pausing(PauseReason.WRITTEN_LATE, LateFilesError),
+        pausing(PauseReason.PARTITIONS_REMOVED, PartitionsRemoved),
+        pausing(PauseReason.HIVE_COPY_CHANGED, HiveCopyChanged),
+    ):
+        result = shadow(
+            run.warehouse,
+            step.target,
+            step.hive,
+            step.format,
+            job.shadow_watermark,
+            accept=job.record.accept,
+            compare_all=bool(job.record.compare_all),
+        )
+    run.progress.update("partitions", len(result.updates))
+    run.progress.update("rows", sum(part.rows or 0 for part in result.updates))
+    if result.removed:
+        _log.warning("%s: %s", job.name, result.removed)
+        job = job.with_record(removed_partitions=result.removed)
+    if result.left_directories:
+        job = record_left_directories(job, result.left_directories)
+    job = record_late_file_check(job, step.hive, result.late_files_checked)
+    return replace(job, shadow_watermark=result.watermark).with_record(accept="", compare_all=False)
+
+
+def copy_changes_if_written(step: steps.ShadowWritten, run: StepRun) -> Job:
+    """Copy a table's changes to its Hive copy, unless the table still has the copied version."""
+    current = target_versions.current_version(run.warehouse, step.target, step.format)
+    if current == run.job.shadow_watermark:
+        return run.job
+    return copy_changes(steps.Shadow(step.target, step.hive, step.format), run)
 
 
 def shadow(

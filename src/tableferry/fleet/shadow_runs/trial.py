@@ -9,18 +9,19 @@ from itertools import islice
 from tableferry.fleet.hive_copy.changes import Columns
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_tables.progress_properties import sync_folder
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.late_files.classification import basename
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.catalog import explaining
 from tableferry.spark.settings import optional_settings
-from tableferry.spark.tables import TableName
 
 # Each task reads only its first row, so few tasks with many files are faster.
 _FEW_TASKS = {"spark.sql.files.maxPartitionBytes": str(2**50)}
 
 
-def try_shadow(warehouse: Warehouse, table: TableName) -> None:
+def try_shadow(step: steps.TryShadow, run: StepRun) -> Job:
     """Write a row of a Hive table to a scratch table, as `shadow` writes rows, and remove it again.
 
     Before the switch, this finds problems that would fail a shadow run: names and types that Spark's or
@@ -29,6 +30,7 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     Raises:
         TableError: The table can't be read, or the row can't be written.
     """
+    warehouse, table = run.warehouse, step.table
     described = hive.require_hive_table(warehouse, table)
     # The scratch table's changes don't belong to the job.
     copy = HiveCopy.of(replace(warehouse, table_cache=None), described)
@@ -50,3 +52,4 @@ def try_shadow(warehouse: Warehouse, table: TableName) -> None:
     finally:
         copy.remove(folder, beside)
         copy.remove_empty(beside)
+    return run.job

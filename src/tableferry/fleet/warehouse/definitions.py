@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.hive_tables.hive_table import HiveTable
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.catalog import described_with_columns, explaining
 from tableferry.spark.quoting import literal, pairs, quote
 from tableferry.spark.redaction import HIDDEN
@@ -70,8 +74,8 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def carry(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> str:
-    """Copy comments, properties, owner, grants and tags from a Hive table; return the target's version.
+def copy_definition(step: steps.CopyDefinition, run: StepRun) -> Job:
+    """Copy comments, properties, owner, grants and tags from a Hive table, and record the target's version.
 
     Values that the target already has aren't set again. The metastore's client sets the owner if this process
     can use it; otherwise `Access.carry` sets it with the grants and tags.
@@ -79,6 +83,7 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
     Raises:
         TableError: The user may not change the target.
     """
+    warehouse, source, target, form = run.warehouse, step.source, step.target, run.job.target_format
     table = hive.require_hive_table(warehouse, source)
     with explaining("DEFINITION_NOT_COPIED", source=source, target=target):
         named = warehouse.named(target, form)
@@ -93,9 +98,18 @@ def carry(warehouse: Warehouse, source: TableName, target: TableName, form: Targ
 
         warehouse.effect(lambda: metastore.alter(warehouse.spark, target, set_owner), of=(target,))
     warehouse.effect(lambda: warehouse.access.carry(source, target), of=())
-    # Definitions create no Iceberg snapshot, so the described one is still current.
+    # Definitions create no Iceberg snapshot, so the described one is still current. In a Delta table each
+    # comment creates a version, so the watermark is the version after the last one.
     known = target_versions.snapshot_in_description(details) if form is TargetFormat.ICEBERG else None
-    return known or target_versions.current_version(warehouse, target, form)
+    watermark = known or target_versions.current_version(warehouse, target, form)
+    return replace(run.job, shadow_watermark=watermark)
+
+
+def copy_access(step: steps.CopyAccess, run: StepRun) -> Job:
+    """Copy the owner, the grants and the tags, with their changes since the switch."""
+    access = run.warehouse.access
+    run.warehouse.effect(partial(access.carry, step.source, step.target), of=())
+    return run.job
 
 
 def _statements(

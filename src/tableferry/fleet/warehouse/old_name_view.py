@@ -5,14 +5,34 @@ Readers can use the old name and see columns that are added later. Writes to the
 
 from __future__ import annotations
 
+from functools import partial
+
 from tableferry.errors import Refused
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds, qualified
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
+
+
+def make_view(step: steps.MakeView, run: StepRun) -> Job:
+    """Create the view that has a table's old name, and give the readers of the old name access to it.
+
+    Raises:
+        Refused: Another table or view has the name.
+        TableError: The user may not create the view.
+    """
+    create_view(run.warehouse, step.source, step.target)
+    # The rename moved the Hive table's rights to its new name, but readers use the old name.
+    hive, access = Names.of(run.job).hive, run.warehouse.access
+    run.warehouse.effect(partial(access.carry, hive, step.source), of=())
+    return run.job
 
 
 def create_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
@@ -34,30 +54,33 @@ def create_view(warehouse: Warehouse, name: TableName, target: TableName) -> Non
         warehouse.run(statement, of=(name,))
 
 
-def require_view_or_free_name(warehouse: Warehouse, name: TableName, target: TableName) -> None:
+def check_view(step: steps.CheckView, run: StepRun) -> Job:
     """Check that a table's old name is the view of the new table, or is free.
 
     Raises:
         Refused: Another table or view has the name.
     """
-    if name in kinds(warehouse, (name,)):
-        _require_own_view(warehouse, name, target)
+    if step.source in kinds(run.warehouse, (step.source,)):
+        _require_own_view(run.warehouse, step.source, step.target)
+    return run.job
 
 
-def drop_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:
+def drop_view(step: steps.DropView, run: StepRun) -> Job:
     """Drop the view of a table if it exists; the table may already have another name.
 
     Raises:
         Refused: Another table or view has the name.
         TableError: The user may not drop the view.
     """
+    warehouse, name = run.warehouse, step.source
     if name not in kinds(warehouse, (name,)):
-        return
-    _require_own_view(warehouse, name, target)
+        return run.job
+    _require_own_view(warehouse, name, step.target)
     with explaining("TABLE_NOT_DROPPED", table=name):
         change_if_unchanged(
             warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect(), of=(name,)
         )
+    return run.job
 
 
 def _require_own_view(warehouse: Warehouse, name: TableName, target: TableName) -> None:

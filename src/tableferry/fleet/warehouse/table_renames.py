@@ -1,20 +1,72 @@
-"""Rename tables without moving their files."""
+"""Rename tables without moving their files; a managed table is made external before, and managed again later.
+
+Spark's SQL reserves the property EXTERNAL, so the metastore's client in this process's JVM changes the table.
+Spark Connect and serverless compute have no such JVM, so the change is refused there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from typing import Any
 
 from tableferry.errors import Refused, TableError
+from tableferry.fleet.hive_tables import metastore
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason
+from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries
+from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
 
 
-def rename(warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()) -> None:
+def rename(step: steps.Rename, run: StepRun) -> Job:
+    """Rename one of a job's tables, unless another of them changes at the same time.
+
+    Raises:
+        ClaimLost: As in `rename_table`.
+        TableError: As in `rename_table`.
+        Refused: As in `rename_table`.
+    """
+    rename_table(run.warehouse, step.table, step.to, beside=Names.of(run.job).all)
+    return run.job
+
+
+def make_external(step: steps.MakeExternal, run: StepRun) -> Job:
+    """Make a managed table external, and record that it was managed.
+
+    Raises:
+        StepPaused: This process's JVM can't access the metastore.
+        TableError: The table doesn't exist, or the user may not change it.
+    """
+    if not is_managed(run.warehouse, step.table):
+        return run.job
+    job = run.save(run.job.with_record(was_managed=True))
+    with pausing(PauseReason.MANAGED_TABLE):
+        set_managed(run.warehouse, step.table, managed=False)
+    return job
+
+
+def make_managed(step: steps.MakeManaged, run: StepRun) -> Job:
+    """Make a table managed again, if the job made it external.
+
+    Raises:
+        TableError: The table doesn't exist, or the user may not change it.
+        Refused: This process's JVM can't access the metastore.
+    """
+    if run.job.record.was_managed:
+        set_managed(run.warehouse, step.table, managed=True)
+    return run.job.with_record(was_managed=False)
+
+
+def rename_table(
+    warehouse: Warehouse, name: TableName, to: TableName, *, beside: Iterable[TableName] = ()
+) -> None:
     """Rename a Hive, Iceberg or Delta table, unless that was done already.
 
     Args:
@@ -71,6 +123,44 @@ def require_fixed_location(name: TableName, entry: Entry) -> None:
     own = entry.kind is Kind.HIVE or (entry.kind is Kind.DELTA and name.parts[0] in METASTORES)
     if own and entry.managed:
         raise Refused("MANAGED_TABLE_WOULD_MOVE", table=name)
+
+
+def is_managed(warehouse: Warehouse, name: TableName) -> bool:
+    """Return whether a Hive table is managed: DROP removes its files, and RENAME moves them.
+
+    Raises:
+        TableError: The table doesn't exist.
+        Refused: It isn't a Hive table.
+    """
+    entry = entries(warehouse, (name,)).get(name)
+    return (
+        entry.managed
+        if entry and entry.kind is Kind.HIVE
+        else hive.require_hive_table(warehouse, name).managed
+    )
+
+
+def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool:
+    """Make a table managed or external; return whether that changed it.
+
+    Raises:
+        TableError: The table doesn't exist, or the user may not change it.
+        Refused: A change is needed, and this process's JVM can't access the metastore.
+    """
+    if is_managed(warehouse, name) is managed:
+        return False
+    if not metastore.is_reachable(warehouse.spark, name):
+        raise Refused("MANAGED_TABLE_OUT_OF_REACH", table=name)
+
+    def change(entry: Any) -> None:
+        entry.setTableType("MANAGED_TABLE" if managed else "EXTERNAL_TABLE")
+        if managed:
+            entry.getParameters().remove("EXTERNAL")
+        else:
+            entry.putToParameters("EXTERNAL", "TRUE")
+
+    change_if_unchanged(warehouse, (name,), lambda: metastore.alter(warehouse.spark, name, change))
+    return True
 
 
 def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:

@@ -16,9 +16,12 @@ from sqlglot.errors import SqlglotError
 
 from tableferry.errors import first_line
 from tableferry.fleet.access.users_file import key
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kind
+from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.fleet.warehouse.table_descriptions import describe
 from tableferry.spark.catalog import SPARK_ERRORS, explaining, parallel_map
 from tableferry.spark.driver import in_process
@@ -86,6 +89,15 @@ def _mentions(spark: SparkSession, schema: TableName) -> Mentions:
         view: list_referenced_tables(description, view)
         for view, description in zip(views, descriptions, strict=True)
     }
+
+
+def check_views(step: steps.CheckViews, run: StepRun) -> Job:
+    """Read the views over a table, and record those that can't be read.
+
+    Raises:
+        TableError: The user may not list the schema's views.
+    """
+    return run.job.with_record(broken_views=list_unreadable_views(run.warehouse, step.table))
 
 
 def list_unreadable_views(warehouse: Warehouse, name: TableName) -> tuple[str, ...]:

@@ -24,12 +24,14 @@ from tableferry.fleet.hive_tables.frames import with_null_partitions
 from tableferry.fleet.hive_tables.hive_table import READING, SOURCE, HiveTable, column_paths
 from tableferry.fleet.hive_tables.partition_conditions import sql_type
 from tableferry.fleet.hive_tables.table_storage import storage_of
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds
 from tableferry.fleet.warehouse.shared_directories import TableDirectories
+from tableferry.fleet.warehouse.step_run import StepRun, record_left_directories
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
 from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import below, split
@@ -197,6 +199,13 @@ def require_empty(warehouse: Warehouse, folder: str) -> None:
         raise Refused("REWRITE_DIRECTORY_NOT_EMPTY", folder=folder, names=names)
 
 
+def remove_rewritten(step: steps.RemoveRewritten, run: StepRun) -> Job:
+    """Remove the files of dropped copies, or record their directory if this process can't remove them."""
+    if remove_files(run.warehouse, step.target, step.hive, step.folder, run.job.target_format):
+        return run.job
+    return record_left_directories(run.job, [step.folder])
+
+
 def remove_files(
     warehouse: Warehouse, target: TableName, hive_table: TableName, folder: str, form: TargetFormat
 ) -> bool:
@@ -234,16 +243,18 @@ def remove_files(
     return True
 
 
-def allow_log_cleaning(warehouse: Warehouse, name: TableName) -> None:
+def allow_log_cleaning(step: steps.AllowLogCleaning, run: StepRun) -> Job:
     """Let Delta clean up a rewritten table's old commits again, as for any other table.
 
     Raises:
         TableError: The user may not change the table.
     """
+    warehouse, name = run.warehouse, step.table
     with explaining("TABLE_NOT_CHANGED", table=name):
         if table_descriptions.properties(warehouse.spark, name).get(_RETENTION) == _FOR_EVER:
             statement = f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES IF EXISTS ({literal(_RETENTION)})"
             warehouse.run(statement, of=(name,))
+    return run.job
 
 
 def _reading(table: HiveTable) -> str:

@@ -9,6 +9,7 @@ The copy's own commits record its partitions.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,12 +26,16 @@ from tableferry.fleet.copies.rewrite.partitions import (
     split_into_chunks,
 )
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
+from tableferry.fleet.hive_tables import copy_locations
 from tableferry.fleet.hive_tables.partition_conditions import sql_types, where
 from tableferry.fleet.hive_tables.partitions import Partition, parsed
-from tableferry.fleet.jobs.job import TargetFormat
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
+from tableferry.fleet.jobs.record import Rewrite
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import TableFiles, refuse_nested_files
+from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
 
@@ -39,6 +44,52 @@ _log = logging.getLogger(__name__)
 # Rewriting up to this size takes seconds, so little is written before it ends.
 _FEW_BYTES = 256 * 2**20
 _MOST_PASSES = 5
+
+
+def rewrite_ahead(step: steps.RewriteAhead, run: StepRun) -> Job:
+    """Rewrite a table's rows before the block, and record the directory and the duration.
+
+    Raises:
+        StepPaused: The rows differ without concurrent writes.
+        Refused: As in `write_before_block`, or the new directory isn't empty.
+        TableError: As in `write_before_block`.
+    """
+    began, warehouse = time.monotonic(), run.warehouse
+    folder = copy_locations.copies_folder(hive.read_layout(warehouse, step.hive).location, step.format)
+    rewritten = run.job.record.rewritten or Rewrite()
+    if folder != rewritten.get("folder"):
+        rewritten_copy.require_empty(warehouse, folder)
+    job = run.save(run.job.with_record(rewritten={**rewritten, "folder": folder}))
+    with pausing(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+        run.progress.update("rows", write_before_block(warehouse, step.hive, step.target, step.format))
+    seconds = round(time.monotonic() - began, 1)
+    return job.with_record(rewritten={**rewritten, "folder": folder, "seconds": seconds})
+
+
+def rewrite_rest(step: steps.RewriteRest, run: StepRun) -> Job:
+    """Rewrite the partitions that changed since.
+
+    Raises:
+        Refused: As in `write_during_block`.
+        TableError: As in `write_during_block`.
+    """
+    count = write_during_block(run.warehouse, step.hive, step.target, step.format)
+    run.progress.update("partitions", count)
+    return run.job
+
+
+def verify_rewritten(step: steps.VerifyRewritten, run: StepRun) -> Job:
+    """Require that a rewritten copy has the rows of the blocked Hive table.
+
+    Raises:
+        StepPaused: The rows differ.
+        Refused: As in `require_rewritten_rows`.
+        TableError: As in `require_rewritten_rows`.
+    """
+    with pausing(PauseReason.ROWS_DIFFER, comparison.RowsDiffer):
+        rows = require_rewritten_rows(run.warehouse, step.hive, step.target, step.format)
+    run.progress.update("rows", rows)
+    return run.job
 
 
 def write_before_block(warehouse: Warehouse, source: TableName, target: TableName, form: TargetFormat) -> int:
