@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from tableferry.amounts import first_of
 from tableferry.convert import overlay
 from tableferry.errors import Paused, Refused
-from tableferry.fleet.hive_copy.table import PURGE
-from tableferry.fleet.hive_tables.hive_table import HiveTable, column_paths, stored_types
+from tableferry.fleet.hive_tables.hive_table import PURGE, HiveTable, column_paths, stored_types
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.warehouse.hive_files import (
