@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.checks.eligibility import require_eligible
 from tableferry.fleet.hive_tables.hive_table import Format, HiveColumn, HiveTable
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
@@ -122,8 +122,7 @@ def require_eligible_table(warehouse: Warehouse, name: TableName, form: TargetFo
         Refused: It isn't a Hive table, or can't be migrated.
     """
     table = require_hive_table(warehouse, name)
-    if finding := ineligibility(table, form):
-        raise finding.refusal
+    require_eligible(table, form)
     return table
 
 
