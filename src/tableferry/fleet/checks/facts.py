@@ -20,12 +20,19 @@ NO_FILES = Listing((), (), ())
 
 
 class Needs(Enum):
-    """The facts that a check needs, each costlier than the ones before it."""
+    """The facts that a check needs, from cheap to costly.
 
-    METADATA = "the table's metadata"
-    CATALOG = "the names, schemas and directories in the catalog"
-    FILES = "the table's partitions and files"
-    READING = "what Spark reads of the table"
+    Attributes:
+        METADATA: The table's own entry in the catalog.
+        CATALOG: The names, schemas and directories of other tables, and the settings of the migration.
+        FILES: The table's partitions and files, listed by their directories.
+        READING: What Spark reads of the table, and the footers of its files.
+    """
+
+    METADATA = "metadata"
+    CATALOG = "catalog"
+    FILES = "partitions and files"
+    READING = "Spark"
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class CopyFacts:
     """What Spark reads of a table's columns and partitions, as for its Hive copy.
 
     Attributes:
-        other_values: Partition values that Spark spells differently; None if there are none.
+        other_values: Partition values that Spark spells differently; None if all match.
         other_types: Columns whose types in the metastore differ from their Avro types: column, type, Avro
             type.
         refusal: Why the Hive copy can't be updated; None if it can.

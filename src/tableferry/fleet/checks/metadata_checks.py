@@ -142,7 +142,7 @@ def unknown_format(facts: Facts, form: TargetFormat) -> Findings:
 
 @check(Needs.METADATA)
 def skipped_lines(facts: Facts, form: TargetFormat) -> Findings:
-    """Refuse to rewrite a table of whose files Hive skips lines that Spark reads as rows.
+    """Refuse to rewrite a table if Hive skips lines of its files that Spark reads as rows.
 
     The properties are `skip.header.line.count` and `skip.footer.line.count` (Hive's "LanguageManual DDL").
     """
@@ -166,7 +166,7 @@ def serde_only_reads(facts: Facts, form: TargetFormat) -> Findings:
 
 @check(Needs.METADATA)
 def json_record_per_file(facts: Facts, form: TargetFormat) -> Findings:
-    """Refuse to rewrite JSON with `multiLine`, of whose files Spark reads one record, but writes several.
+    """Refuse to rewrite JSON with `multiLine`: Spark reads one record of each file, and writes several.
 
     The option is in Spark's "JSON Files".
     """
@@ -177,7 +177,7 @@ def json_record_per_file(facts: Facts, form: TargetFormat) -> Findings:
 
 @check(Needs.METADATA)
 def text_row_per_file(facts: Facts, form: TargetFormat) -> Findings:
-    """Refuse to rewrite text with `wholetext`, of whose files Spark reads one row, but writes several.
+    """Refuse to rewrite text with `wholetext`: Spark reads one row of each file, and writes several.
 
     The option is in Spark's "Text Files".
     """
@@ -251,9 +251,9 @@ def buckets(facts: Facts, form: TargetFormat) -> Findings:
 def columns(facts: Facts, form: TargetFormat) -> Findings:
     """Refuse a column that the new table can't have, because of its name or its type.
 
-    Spark adds `_metadata` to files ("File Metadata Columns"), and Iceberg the columns of its
-    `MetadataColumns`. Iceberg's types are in its specification. It reads timestamps of ORC files only as
-    instants (appendix A), unless the rows are rewritten. `add_files` parses some types of partition columns.
+    Spark's readers add `_metadata`, and Iceberg's add the columns of its `MetadataColumns`. Iceberg's types
+    are in its specification. It reads timestamps of ORC files only as instants (appendix A), unless the rows
+    are rewritten. `add_files` parses some types of partition columns.
     """
     for column in facts.table.columns:
         yield from _reserved_name(facts.table, column, form)

@@ -1,4 +1,4 @@
-"""Checks of what Spark and the code of later steps read of a table; `table_reading` reads it with Spark."""
+"""Checks that need Spark or the code of later steps to read the table; `table_reading` reads it."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def rows_for_rewrite(facts: Facts, form: TargetFormat) -> Findings:
 def files_for_new_table(facts: Facts, form: TargetFormat) -> Findings:
     """Refuse files that the new table can't use, by their footers.
 
-    Iceberg's specification and Delta's protocol describe what a footer may contain. `convert` has the same
-    checks for Delta.
+    Types and names must match the table's, as Iceberg's specification and Delta's protocol require. For
+    Delta, `convert` makes the same checks.
     """
     if not facts.rewritten and _has_copy(facts) and (refusal := facts.reading.files_refusal) is not None:
         yield PauseFinding(PauseReason.UNSUPPORTED_LAYOUT, refusal)
@@ -115,7 +115,7 @@ def files_for_new_table(facts: Facts, form: TargetFormat) -> Findings:
 
 @check(Needs.READING)
 def rows(facts: Facts, form: TargetFormat) -> Findings:
-    """Refuse a table of which Spark can't read a row, if its columns and files are sound."""
+    """Refuse a table if Spark can't read a row, although its columns and files are sound."""
     reading = facts.reading
     if facts.rewritten or not _has_copy(facts) or reading.copy.failure or reading.files_refusal is not None:
         return

@@ -1,4 +1,4 @@
-"""Read a table with Spark and with the code of later steps, for the checks of what they read."""
+"""Read a table with Spark and with the code of later steps, for `reading_checks`."""
 
 from __future__ import annotations
 
