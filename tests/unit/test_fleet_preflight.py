@@ -30,6 +30,7 @@ from tableferry.fleet.checks.table_facts import TableFacts
 from tableferry.fleet.hive_copy.table import scratch_name
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
@@ -48,7 +49,6 @@ from tableferry.fleet.reports.preflight import (
 )
 from tableferry.fleet.warehouse import hive, hive_files, job_tables, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, TableDirectories
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition

@@ -32,12 +32,12 @@ from tableferry.fleet.copies.rewrite.partitions import (
 )
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.hive_tables.hive_table import READING, SOURCE, HiveColumn, HiveTable
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, shared_directories, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tableferry.fleet.hive_tables.table_files import digest
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import digest
 from tableferry.fleet.warehouse.job_tables import kind
 from tableferry.spark.tables import TableName
 

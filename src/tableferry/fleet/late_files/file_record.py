@@ -21,9 +21,10 @@ from typing import NamedTuple
 from tableferry.fleet.hive_tables.frames import frame_of
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles, list_files
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.prepared_copy import EarlyRecord
 from tableferry.formats.hive.locations import below, escape_wildcards
 from tableferry.formats.hive.partitions import same_values

@@ -14,6 +14,7 @@ from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.hive_tables import partition_conditions
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.hive_tables.progress_properties import REPLACED, TARGET, ShadowProgress
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.late_files.appends import LateFile, append_late_files
 from tableferry.fleet.late_files.classification import (
@@ -26,7 +27,7 @@ from tableferry.fleet.late_files.classification import (
 from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.formats.hive.locations import below, escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining
 from tableferry.spark.quoting import quote

@@ -12,16 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tableferry.errors import StateError, TableError, first_line
 from tableferry.fleet.hive_tables.hive_table import HiveTable
-from tableferry.fleet.hive_tables.table_files import Directory as Directory
-from tableferry.fleet.hive_tables.table_files import ListedFile as ListedFile
-from tableferry.fleet.hive_tables.table_files import Listing as Listing
-from tableferry.fleet.hive_tables.table_files import TableFiles as TableFiles
-from tableferry.fleet.hive_tables.table_files import digest as digest
-from tableferry.fleet.hive_tables.table_files import paths_below as paths_below
-from tableferry.fleet.hive_tables.table_files import (
-    refuse_files_outside_partitions as refuse_files_outside_partitions,
-)
-from tableferry.fleet.hive_tables.table_files import refuse_nested_files as refuse_nested_files
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.hive_tables.table_storage import files_below
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.locations import below, escape_wildcards, parents, split
