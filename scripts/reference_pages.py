@@ -1,4 +1,4 @@
-"""Render the reference pages from the code: command line, Python API, spec, settings, errors."""
+"""Render the reference pages from the code: command line, Python API, spec, settings, errors, checks."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pydantic import BaseModel, SecretStr
 import tableferry
 from tableferry.cli import app
 from tableferry.errors.catalogue import conditions
+from tableferry.fleet.checks.eligibility import CHECKS
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 from tableferry.pipelines import specs
 
@@ -172,6 +173,24 @@ def errors_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def checks_page() -> str:
+    """Return the page of all checks of a table before its migration, in their order."""
+    rows = [(f"`{check.name}`", check.needs.value, check.rule) for check in CHECKS]
+    parts = [
+        "# Checks of a table",
+        "`tableferry fleet preflight` and `preprocess` check each table before the first notification. "
+        "`migrate` repeats the checks of the metadata and of the catalog right before it starts, because the "
+        "tables may have changed.",
+        "A job pauses with the first finding, so the order of the checks is the order of this page. A "
+        "finding about the metadata is the only one. Spark reads a table only if the checks of the catalog "
+        "and of the files found nothing. [Error conditions](errors.md) has the messages and remedies.",
+        "A table that is refused *unless the rows are rewritten* can be "
+        "[migrated with `rewrite: true`](../how-to/rewrite-tables.md).",
+        _table(("check", "needs", "rule"), rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def python_page(package: str) -> str:
     """Return the page of a package's public names, functions first; mkdocstrings adds the signatures.
 
@@ -200,6 +219,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/spec.md": spec_page,
     "reference/settings.md": settings_page,
+    "reference/checks.md": checks_page,
 }
 """The pages by their paths below docs/, with the function that renders each."""
 

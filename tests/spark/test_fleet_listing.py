@@ -16,7 +16,7 @@ from tests import conditions, object_stores, soak
 from tests.spark.warehouses import NoAccess
 
 from tableferry.fleet.hive_tables import table_storage
-from tableferry.fleet.warehouse import hive_files
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.formats.hive import catalog_partitions, session_catalog
@@ -63,9 +63,7 @@ def paths(seed: int) -> list[tuple[str, int]]:
     return list(drawn.items())
 
 
-def by_spark(
-    warehouse: Warehouse, locations: list[str], monkeypatch: pytest.MonkeyPatch
-) -> list[hive_files.ListedFile]:
+def by_spark(warehouse: Warehouse, locations: list[str], monkeypatch: pytest.MonkeyPatch) -> list[ListedFile]:
     with monkeypatch.context() as patched:
         patched.setattr(table_storage, "in_process", lambda spark: False)
         return list_files(warehouse, locations)

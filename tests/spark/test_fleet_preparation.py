@@ -31,6 +31,7 @@ from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.copies.comparison import RowsDiffer
 from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
 from tableferry.fleet.copies.preparation import compare_ahead, prepare
+from tableferry.fleet.hive_tables.table_files import ListedFile, TableFiles
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.jobs.steps import RecordFiles, Step, TryShadow, UnblockWrites
@@ -42,7 +43,7 @@ from tableferry.fleet.queue.changes import ClaimLost
 from tableferry.fleet.shadow_runs import trial
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, list_files, listing
+from tableferry.fleet.warehouse.hive_files import list_files, listing
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy, members
 from tableferry.formats.hive.partitions import NULL
 from tableferry.spark import session

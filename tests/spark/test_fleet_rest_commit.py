@@ -16,9 +16,9 @@ from tests.spark.warehouses import NoAccess
 from tableferry.fleet.copies import iceberg
 from tableferry.fleet.copies.iceberg_files import manifest, rest_commit
 from tableferry.fleet.copies.iceberg_files.data_files import Appended, Change
+from tableferry.fleet.hive_tables.table_files import ListedFile, TableFiles
 from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles
 from tableferry.fleet.warehouse.prepared_copy import Member, members
 from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.spark.tables import TableName

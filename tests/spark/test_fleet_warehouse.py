@@ -12,7 +12,8 @@ from tests.fleet_steps import copy_definition, drop_copy
 from tests.spark.warehouses import NoAccess, contents, rows
 
 from tableferry.fleet.access import fence
-from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.checks.eligibility import find_obstacles
+from tableferry.fleet.checks.facts import GivenFacts
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
@@ -155,7 +156,7 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
         table = facts_by_table[name]
         assert table is not None
         for form, expected in ((TargetFormat.ICEBERG, to_iceberg), (TargetFormat.DELTA, to_delta)):
-            finding = ineligibility(table, form)
+            finding = next(find_obstacles(GivenFacts(table), form), None)
             assert (finding and finding.reason) == expected, (name, form, finding)
             assert finding is None or name in finding.message
     assert hive.facts(warehouse, table_name("nothing")) is None

@@ -29,6 +29,7 @@ from typer.testing import CliRunner
 
 from tableferry import __version__, cli
 from tableferry.errors import catalogue
+from tableferry.fleet.checks.eligibility import CHECKS
 from tableferry.fleet.jobs.job import State
 from tableferry.fleet.settings import FleetSettings, MailSettings, TargetSettings
 from tableferry.fleet.settings_file import load
@@ -403,6 +404,13 @@ def test_reference_has_each_setting_and_command() -> None:
     assert "`--engine` `streaming` or `databricks` or `declarative`" in page
     assert "`--initial-gap-days` `N`" in page
     assert "## TableMigrationDetails" in reference_pages.spec_page()
+
+
+def test_reference_has_each_check_in_its_order() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| [\w ]+ \| (Refuse .+) \|$", reference_pages.checks_page(), re.MULTILINE
+    )
+    assert rows == [(check.name, check.rule) for check in CHECKS]
 
 
 @pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify"])

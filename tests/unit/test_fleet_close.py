@@ -23,6 +23,7 @@ from tableferry.fleet.closure.leftovers import Leftovers, LeftoverStatus
 from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import ROOT
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
@@ -34,7 +35,6 @@ from tableferry.fleet.operations.selection import select_archived
 from tableferry.fleet.queue.selections import everything, finished, numbered, to_close
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.job_tables import Entry
 
 NOW = fleets.NOW

@@ -14,6 +14,7 @@ from tests import conditions
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import FOLDER as FOLDER_KEY
 from tableferry.fleet.hive_tables.progress_properties import RUNS, TARGET, ShadowProgress
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.late_files import settlement, suspended_runs
@@ -22,7 +23,6 @@ from tableferry.fleet.late_files.file_record import FileRecord, RecordedFiles
 from tableferry.fleet.late_files.settlement import _acceptance_key, _is_accepted
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.spark.tables import TableName
 
 ROOT, FOLDER = "file:/w/t", "file:/w/t_sync/0123abcd"

@@ -22,12 +22,15 @@ from tableferry.cli.command import as_json
 from tableferry.errors import Paused, Refused, StateError, TableError
 from tableferry.fleet.checks import preflight as preflight_module
 from tableferry.fleet.checks import preflight_run
-from tableferry.fleet.checks.preflight import first_finding
-from tableferry.fleet.checks.preflight_findings import PreflightFacts, findings, remarks
+from tableferry.fleet.checks.eligibility import find_obstacles
+from tableferry.fleet.checks.facts import CatalogFacts, GivenFacts, GivenReading, Needs
+from tableferry.fleet.checks.preflight import first_finding, list_remarks
 from tableferry.fleet.checks.preflight_run import blocked_seconds, rewrite_seconds
+from tableferry.fleet.checks.table_facts import TableFacts
 from tableferry.fleet.hive_copy.table import scratch_name
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
@@ -44,9 +47,8 @@ from tableferry.fleet.reports.preflight import (
     preflight_lines,
     preflight_page,
 )
-from tableferry.fleet.warehouse import hive, job_tables, shared_directories
+from tableferry.fleet.warehouse import hive, hive_files, job_tables, shared_directories
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing
 from tableferry.fleet.warehouse.shared_directories import DirectoryIndex, TableDirectories
 from tableferry.formats.hive.locations import below
 from tableferry.formats.hive.partitions import CatalogPartition
@@ -70,28 +72,33 @@ HIDDEN = [CatalogPartition("day=3", f"{ROOT}/{path}") for path in ("_h/day=3", "
 ZERO = CatalogPartition("day=-0.0", f"{ROOT}/day=-0.0")
 BY_DOUBLE = replace(TABLE, columns=(TABLE.columns[0], HiveColumn("day", {"name": "double"})))
 FILE = ListedFile(f"{ROOT}/day=1/a", 10, 0)
-FACTS = PreflightFacts(TABLE, (INSIDE,), Listing((FILE,), (), ()))
+FACTS = GivenFacts(
+    TABLE,
+    known=(Needs.CATALOG, Needs.FILES),
+    partitions=(INSIDE,),
+    files=Listing((FILE,), (), ()),
+)
 NO_FILES = Listing((), (), ())
 ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
 
 
-def reasons(facts: PreflightFacts, form: TargetFormat = ICEBERG) -> list[PauseReason]:
-    return [finding.reason for finding in findings(facts, form)]
+def reasons(facts: GivenFacts, form: TargetFormat = ICEBERG) -> list[PauseReason]:
+    return [finding.reason for finding in find_obstacles(facts, form)]
 
 
 def test_migratable_table_has_no_findings() -> None:
     for form in TargetFormat:
         assert reasons(FACTS, form) == []
-    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in remarks(FACTS, DELTA)[0]
-    assert remarks(replace(FACTS, table=replace(TABLE, partition_columns=())), ICEBERG) == ()
+    assert "spark.sql.sources.partitionOverwriteMode=dynamic" in list_remarks(FACTS, DELTA)[0]
+    assert list_remarks(replace(FACTS, table=replace(TABLE, partition_columns=())), ICEBERG) == ()
 
 
 def test_remark_warns_about_files_shared_with_delta_table() -> None:
-    keeps_name = replace(FACTS, keeps_name=True)
+    keeps_name = replace(FACTS, catalog=CatalogFacts(keeps_name=True))
     assert reasons(keeps_name, DELTA) == [PauseReason.UNSUPPORTED_LAYOUT]
     assert reasons(keeps_name, ICEBERG) == reasons(replace(keeps_name, rewritten=True), DELTA) == []
-    assert "shares its files with the Delta table: don't read it" in remarks(FACTS, DELTA)[-1]
-    assert "shares its files" not in " ".join(remarks(replace(FACTS, rewritten=True), DELTA))
+    assert "shares its files with the Delta table: don't read it" in list_remarks(FACTS, DELTA)[-1]
+    assert "shares its files" not in " ".join(list_remarks(replace(FACTS, rewritten=True), DELTA))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,11 @@ def test_remark_warns_about_files_shared_with_delta_table() -> None:
     [
         (replace(FACTS, table=replace(TABLE, managed=True)), None, None),
         (
-            replace(FACTS, table=replace(TABLE, managed=True), can_make_external=False),
+            replace(
+                FACTS,
+                table=replace(TABLE, managed=True),
+                catalog=CatalogFacts(can_make_external=False),
+            ),
             PauseReason.MANAGED_TABLE,
             PauseReason.MANAGED_TABLE,
         ),
@@ -109,7 +120,7 @@ def test_remark_warns_about_files_shared_with_delta_table() -> None:
             PauseReason.REMOVES_FILES,
         ),
         (
-            replace(FACTS, overlapping=((OTHER, f"{ROOT}/day=1"),)),
+            replace(FACTS, catalog=CatalogFacts(overlapping=((OTHER, f"{ROOT}/day=1"),))),
             PauseReason.SHARED_DIRECTORY,
             PauseReason.SHARED_DIRECTORY,
         ),
@@ -166,7 +177,7 @@ def test_remark_warns_about_files_shared_with_delta_table() -> None:
     ],
 )
 def test_preflight_finds_refusals_of_later_steps(
-    facts: PreflightFacts, iceberg: PauseReason | None, delta: PauseReason | None
+    facts: GivenFacts, iceberg: PauseReason | None, delta: PauseReason | None
 ) -> None:
     assert reasons(facts) == ([iceberg] if iceberg else [])
     assert reasons(facts, DELTA) == ([delta] if delta else [])
@@ -176,12 +187,12 @@ def test_preflight_finds_refusals_of_later_steps(
 def test_preflight_checks_length_of_all_migration_names(form: TargetFormat) -> None:
     suffix = f"_{form.value}_tableferry_dropped"
 
-    def named(length: int) -> PreflightFacts:
+    def named(length: int) -> GivenFacts:
         moved = job(f"spark_catalog.sales.{'t' * length}", target_format=form)
-        return replace(FACTS, names=Names.of(moved).all)
+        return replace(FACTS, catalog=CatalogFacts(names=Names.of(moved).all))
 
     assert reasons(named(256 - len(suffix)), form) == []
-    (found,) = findings(named(257 - len(suffix)), form)
+    (found,) = find_obstacles(named(257 - len(suffix)), form)
     assert found.reason is PauseReason.UNSUPPORTED_SCHEMA
     assert found.condition == "HIVE_NAME_TOO_LONG"
     assert str(found.parameters["name"]).endswith(f"t{suffix}")
@@ -190,13 +201,13 @@ def test_preflight_checks_length_of_all_migration_names(form: TargetFormat) -> N
 def test_remark_lists_files_without_partition() -> None:
     stray = replace(FACTS, files=Listing((FILE,), (), (ListedFile(f"{ROOT}/old/b", 1, 0),)))
     assert reasons(stray) == []
-    assert f"{ROOT}/old/b" in remarks(stray, DELTA)[1]
+    assert f"{ROOT}/old/b" in list_remarks(stray, DELTA)[1]
 
 
 def test_remark_names_unlisted_schema() -> None:
-    hidden = replace(FACTS, unlisted=(TableName(("spark_catalog", "secret")),))
+    hidden = replace(FACTS, catalog=CatalogFacts(unlisted=(TableName(("spark_catalog", "secret")),)))
     assert reasons(hidden) == []
-    assert "the tables of spark_catalog.secret can't be listed" in remarks(hidden, DELTA)[1]
+    assert "the tables of spark_catalog.secret can't be listed" in list_remarks(hidden, DELTA)[1]
 
 
 def test_catalog_listing_is_cached_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +310,8 @@ def test_preflight_refuses_partition_in_other_tables_directory(monkeypatch: pyte
     monkeypatch.setattr(shared_directories, "list_tables", lambda *_: tables)
     monkeypatch.setattr(hive, "facts", lambda *_: TABLE)
     monkeypatch.setattr(hive, "partitions", lambda *_: partitions)
-    monkeypatch.setattr(preflight_module, "listing", lambda *_: Listing((FILE,), (), ()))
-    monkeypatch.setattr(preflight_module, "_later_refusals", lambda *_: iter(()))
+    monkeypatch.setattr(hive_files, "listing", lambda *_: Listing((FILE,), (), ()))
+    monkeypatch.setattr(TableFacts, "reading", GivenReading())
     monkeypatch.setattr(metastore, "is_reachable", lambda spark, name: True)
     session: Any = Session(["sales"])
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 from tests import conditions
 
-from tableferry.fleet.checks.eligibility import ineligibility, needs_rewriting
+from tableferry.fleet.checks.eligibility import find_obstacles
+from tableferry.fleet.checks.facts import GivenFacts
+from tableferry.fleet.checks.metadata_checks import needs_rewriting
 from tableferry.fleet.copies import comparison
 from tableferry.fleet.copies.rewrite import rewritten_copy, writer
 from tableferry.fleet.copies.rewrite.partitions import (
@@ -30,11 +32,12 @@ from tableferry.fleet.copies.rewrite.partitions import (
 )
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.hive_tables.hive_table import READING, SOURCE, HiveColumn, HiveTable
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, shared_directories, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.formats.hive.partitions import CatalogPartition
 from tableferry.spark.tables import TableName
@@ -308,6 +311,10 @@ def test_files_of_a_table_that_was_not_dropped_stay_in_any_catalog(
 
 TIMES = HiveColumn("at", {"name": "timestamp_ltz"})
 WRONG = HiveColumn("_corrupt_record", {"name": "string"})
+
+
+def ineligibility(table: HiveTable, form: TargetFormat, *, rewrite: bool = False) -> PauseFinding | None:
+    return next(find_obstacles(GivenFacts(table, rewrite and needs_rewriting(table, form)), form), None)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from tableferry.fleet.copies import comparison, preparation
 from tableferry.fleet.copies.rewrite import writer
 from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.warehouse.job_tables import Entry, JobTableCache, entries, entry_of, kinds
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.checks.eligibility import find_obstacles
+from tableferry.fleet.checks.facts import GivenFacts
 from tableferry.fleet.copies.iceberg import list_metrics_modes
 from tableferry.fleet.copies.iceberg_files.name_mapping import (
     leaf_ids,
@@ -16,6 +17,7 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     with_orc_positions,
 )
 from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
+from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.spark.tables import TableName
@@ -31,6 +33,10 @@ def kind(name: str, **more: Any) -> dict[str, Any]:
 def table(*columns: HiveColumn, by: tuple[str, ...] = (), **more: Any) -> HiveTable:
     facts = {"format": "parquet", **more}
     return HiveTable(NAME, Kind.HIVE, columns=columns, partition_columns=by, **facts)
+
+
+def ineligibility(table: HiveTable, form: TargetFormat) -> PauseFinding | None:
+    return next(find_obstacles(GivenFacts(table), form), None)
 
 
 def struct(*fields: tuple[str, dict[str, Any]]) -> dict[str, Any]:

@@ -17,9 +17,8 @@ from typing import Any, Self
 from tableferry.amounts import first_of
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.commands import command
-from tableferry.fleet.hive_copy.table import PURGE
 from tableferry.fleet.hive_tables.copy_locations import hive_location_of
-from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.hive_table import PURGE, HiveTable
 from tableferry.fleet.hive_tables.progress_properties import FOLDER, sync_folder
 from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs import steps

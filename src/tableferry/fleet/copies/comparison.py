@@ -20,12 +20,13 @@ from tableferry.fleet.hive_tables import partition_conditions
 from tableferry.fleet.hive_tables.frames import frame_of, with_null_partitions
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.partitions import Partition, parsed
+from tableferry.fleet.hive_tables.table_files import TableFiles
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import TableFiles, listing
+from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.job_tables import is_in_hive_directory
 from tableferry.fleet.warehouse.prepared_copy import (
     ComparedFiles,

@@ -17,12 +17,7 @@ from tableferry.errors import Refused, StateError, TableError
 from tableferry.fleet.copies import copy_removal, delta_trial, hadoop_log
 from tableferry.fleet.copies.iceberg_files import parquet_footers
 from tableferry.fleet.hive_tables.hive_table import HiveTable
-from tableferry.fleet.jobs import steps
-from tableferry.fleet.jobs.job import Job, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
-from tableferry.fleet.warehouse import hive
-from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import (
+from tableferry.fleet.hive_tables.table_files import (
     ListedFile,
     Listing,
     TableFiles,
@@ -30,6 +25,11 @@ from tableferry.fleet.warehouse.hive_files import (
     refuse_files_outside_partitions,
     refuse_nested_files,
 )
+from tableferry.fleet.jobs import steps
+from tableferry.fleet.jobs.job import Job, TargetFormat
+from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.warehouse import hive
+from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import entries, is_in_hive_directory, kinds
 from tableferry.fleet.warehouse.prepared_copy import DeltaDraft
 from tableferry.fleet.warehouse.step_run import StepRun

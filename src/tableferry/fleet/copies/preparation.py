@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from tableferry.errors import Refused, StateError, TableError, first_line
 from tableferry.fleet.copies import comparison, delta, delta_trial, iceberg
+from tableferry.fleet.hive_tables.table_files import TableFiles
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import TableFiles
 from tableferry.fleet.warehouse.prepared_copy import Member, members, specs_of
 from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.tables import TableName

@@ -8,10 +8,9 @@ import uuid
 from tableferry.convert import overlay
 from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
-from tableferry.fleet.hive_copy.table import PURGE
 from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.hive_tables.copy_locations import hive_location_of
-from tableferry.fleet.hive_tables.hive_table import SOURCE
+from tableferry.fleet.hive_tables.hive_table import PURGE, SOURCE
 from tableferry.fleet.hive_tables.progress_properties import ROOT, TARGET
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tableferry.errors import Refused, StateError
 from tableferry.fleet.hive_copy.changes import Columns
 from tableferry.fleet.hive_tables import metastore
-from tableferry.fleet.hive_tables.hive_table import AVRO_SCHEMAS, HiveTable
+from tableferry.fleet.hive_tables.hive_table import AVRO_SCHEMAS, PURGE, HiveTable
 from tableferry.fleet.hive_tables.partition_conditions import casts, spec, sql_types
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, parsed, raw, spell
 from tableferry.fleet.hive_tables.progress_properties import PREFIX, fingerprint
@@ -47,8 +47,6 @@ _FOR_HIVE = {
 }
 _DYNAMIC = {"hive.exec.dynamic.partition": "true", "hive.exec.dynamic.partition.mode": "nonstrict"}
 _NO_CAST = "spark.sql.legacy.skipTypeValidationOnAlterPartition"
-# The property with which Hive 3 removes an external table's files when the table is dropped.
-PURGE = "external.table.purge"
 # A _SUCCESS file would make an empty directory look used.
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 # The prefix of the names of a job's files, for all of Spark's writers.

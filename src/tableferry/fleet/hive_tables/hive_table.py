@@ -23,6 +23,9 @@ Type = Mapping[str, Any]
 AVRO_SCHEMAS = ("avro.schema.literal", "avro.schema.url")
 """The properties of a Hive table that contain its Avro schema or the schema's address."""
 
+PURGE = "external.table.purge"
+"""The property with which Hive 3 removes an external table's files when the table is dropped."""
+
 SOURCE = "tableferry.source"
 """The property with the name of the Hive table from which a target was created."""
 

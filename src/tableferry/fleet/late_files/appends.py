@@ -12,7 +12,7 @@ from tableferry.fleet.hive_copy.target import Target
 from tableferry.fleet.hive_tables.frames import with_null_partitions
 from tableferry.fleet.hive_tables.partition_conditions import casts, spec
 from tableferry.fleet.hive_tables.partitions import Partition
-from tableferry.fleet.warehouse.hive_files import ListedFile
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.spark.catalog import explaining
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName

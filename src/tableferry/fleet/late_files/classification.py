@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from tableferry.fleet.warehouse.hive_files import ListedFile
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.formats.hive.locations import below, split
 
 # Delta's writers of all engines put a UUID into the name of a data file, which exists before its commit.

@@ -23,11 +23,12 @@ from tableferry.fleet.copies.comparison import RowsDiffer
 from tableferry.fleet.hive_tables.frames import frame_of
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import PARTITIONS, ROOT, fingerprint, sync_folder
+from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, Listing, TableFiles, list_files
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.prepared_copy import EarlyRecord
 from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.formats.hive.locations import below, escape_wildcards

@@ -15,6 +15,7 @@ from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.hive_tables import partition_conditions
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.hive_tables.progress_properties import REPLACED, TARGET, ShadowProgress
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.late_files.appends import LateFile, append_late_files
@@ -28,7 +29,7 @@ from tableferry.fleet.late_files.classification import (
 from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.settings import LateFiles
 from tableferry.fleet.warehouse.context import DecisionRequired, Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, list_files
+from tableferry.fleet.warehouse.hive_files import list_files
 from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.formats.hive.locations import below, escape_wildcards, split
 from tableferry.spark.catalog import SPARK_ERRORS, explaining

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from tableferry.errors import Refused
 from tableferry.fleet.hive_tables.progress_properties import TARGET, ShadowProgress
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.late_files.classification import run_of
 from tableferry.fleet.late_files.file_record import FileRecord
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile, listing
+from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.step_run import StepRun
 from tableferry.spark.tables import TableName
 

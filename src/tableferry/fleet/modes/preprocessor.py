@@ -8,6 +8,7 @@ from functools import partial
 
 from tableferry.amounts import counted
 from tableferry.errors import Refused
+from tableferry.fleet.checks.catalog_checks import name_taken_finding
 from tableferry.fleet.checks.preflight import preflight
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.findings import PauseFinding
@@ -81,7 +82,7 @@ def _preprocessed(
     names = Names.of(job)
     others = job_tables.list_job_tables(warehouse, names).keys() - {names.main}
     if others:
-        taken = job_tables.name_taken_finding(others)
+        taken = name_taken_finding(others)
         return job.paused(taken.reason, taken.text)
     if (rival := _rival(store, job)) is not None:
         refusal = Refused("NEW_NAME_OF_TWO_JOBS", table=rival.name, name=names.target, other=job.name)

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from tableferry.errors import Refused, TableError, first_line
-from tableferry.fleet.checks.eligibility import ineligibility
+from tableferry.fleet.checks.eligibility import require_eligible
 from tableferry.fleet.hive_tables.hive_table import Format, HiveColumn, HiveTable
+from tableferry.fleet.hive_tables.table_files import TableFiles
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import TableFiles, listing
+from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.job_tables import entries
 from tableferry.fleet.warehouse.table_descriptions import describe, require_shown_properties
 from tableferry.formats.hive.catalog_partitions import list_partitions
@@ -122,8 +123,7 @@ def require_eligible_table(warehouse: Warehouse, name: TableName, form: TargetFo
         Refused: It isn't a Hive table, or can't be migrated.
     """
     table = require_hive_table(warehouse, name)
-    if finding := ineligibility(table, form):
-        raise finding.refusal
+    require_eligible(table, form)
     return table
 
 

@@ -14,8 +14,7 @@ from tableferry.errors import Refused, TableError, first_line
 from tableferry.fleet.hive_tables.copy_locations import hive_location_of
 from tableferry.fleet.hive_tables.hive_table import SOURCE, HiveTable
 from tableferry.fleet.hive_tables.progress_properties import ROOT
-from tableferry.fleet.jobs.findings import PauseFinding
-from tableferry.fleet.jobs.job import PauseReason, TargetFormat
+from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.warehouse import table_descriptions
@@ -146,12 +145,6 @@ def _is_own_table(
         # Probation may have changed the Hive table's directory.
         directories += [table_descriptions.properties(warehouse.spark, hive).get(ROOT, "") for hive in hives]
     return is_created_from(warehouse, source, name, entry, form, directories)
-
-
-def name_taken_finding(names: Iterable[TableName]) -> PauseFinding:
-    """Return the finding that other tables have names which the migration needs."""
-    tables = ", ".join(sorted(map(str, names)))
-    return PauseFinding(PauseReason.NAME_TAKEN, Refused("MIGRATION_NAMES_TAKEN", tables=tables))
 
 
 def require_own_table(warehouse: Warehouse, names: Names, name: TableName) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tableferry.convert.overlay import Draft, KnownFooters
-from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, paths_below
+from tableferry.fleet.hive_tables.table_files import ListedFile, TableFiles, paths_below
 
 # Object stores record whole seconds, so a file that is rewritten in the same second looks the same.
 _SECOND = 1_000_000

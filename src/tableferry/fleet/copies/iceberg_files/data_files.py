@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tableferry.errors import Refused
 from tableferry.fleet.hive_tables.hive_table import HiveTable
-from tableferry.fleet.warehouse.hive_files import Directory, ListedFile
+from tableferry.fleet.hive_tables.table_files import Directory, ListedFile
 from tableferry.fleet.warehouse.prepared_copy import Member
 from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.locations import split

@@ -20,7 +20,7 @@ from tableferry.fleet.copies.iceberg_files.file_columns import (
 )
 from tableferry.fleet.copies.iceberg_files.file_schemas import ReadColumns, avro_reader, columns_reader
 from tableferry.fleet.hive_tables.hive_table import HiveTable, iceberg_ids, stored_types
-from tableferry.fleet.warehouse.hive_files import ListedFile
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.formats.parquet.iceberg_blockers import Expected, blockers
 from tableferry.spark.catalog import parallel_map
 from tableferry.spark.driver import in_process

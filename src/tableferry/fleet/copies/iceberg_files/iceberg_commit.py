@@ -35,8 +35,8 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
     with_file_names,
 )
 from tableferry.fleet.hive_tables.hive_table import HiveTable
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.hive.partitions import split_spec
 from tableferry.spark.catalog import parallel_map

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.warehouse.hive_files import ListedFile
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.formats.hive.locations import reachable
 from tableferry.formats.parquet.iceberg_metrics import End, read_end, read_ends
 from tableferry.storage.hadoop import Hadoop

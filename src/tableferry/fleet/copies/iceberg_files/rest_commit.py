@@ -18,8 +18,8 @@ from tableferry.errors import StateError, TableError, first_line
 from tableferry.fleet.copies.iceberg_files import data_files
 from tableferry.fleet.copies.iceberg_files.data_files import Appended, Change, Entry
 from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING, mapping_of
+from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import ListedFile
 from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT
 from tableferry.formats.parquet.iceberg_metrics import End, read_ends
 from tableferry.spark.tables import TableName

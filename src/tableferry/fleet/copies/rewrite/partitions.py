@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from tableferry.fleet.warehouse.hive_files import ListedFile, TableFiles, digest
+from tableferry.fleet.hive_tables.table_files import ListedFile, TableFiles, digest
 from tableferry.fleet.warehouse.prepared_copy import members, settled
 from tableferry.formats.hive.locations import split
 

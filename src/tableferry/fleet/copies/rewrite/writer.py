@@ -29,12 +29,12 @@ from tableferry.fleet.copies.rewrite.rewritten_copy import RewrittenCopy
 from tableferry.fleet.hive_tables import copy_locations
 from tableferry.fleet.hive_tables.partition_conditions import sql_types, where
 from tableferry.fleet.hive_tables.partitions import Partition, parsed
+from tableferry.fleet.hive_tables.table_files import TableFiles, refuse_nested_files
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason, TargetFormat
 from tableferry.fleet.jobs.record import Rewrite
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
-from tableferry.fleet.warehouse.hive_files import TableFiles, refuse_nested_files
 from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.spark.catalog import explaining
 from tableferry.spark.tables import TableName
