@@ -26,15 +26,6 @@ _LOADED = re.compile(
 )
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions in the navigation by their titles."""
-    pages: list[object] = ["decisions/index.md"]
-    pages += [{title.replace("`", ""): f"decisions/{name}"} for name, title in _decisions(config)]
-    assert config.nav is not None
-    config.nav = [{"Decisions": pages} if "Decisions" in entry else entry for entry in config.nav]
-    return config
-
-
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are generated from the code."""
     for path, render in reference_pages.PAGES.items():
