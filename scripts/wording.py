@@ -79,6 +79,7 @@ tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/flee
 """
 _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md
+docs/decisions/*.md
 docs/how-to/convert-*.md docs/how-to/databricks.md docs/how-to/erase-a-person.md
 docs/how-to/finish-a-migration.md docs/how-to/hand-over-*.md docs/how-to/logs.md
 docs/how-to/fleet-status.md docs/how-to/migrate-a-table.md docs/how-to/notifications.md
