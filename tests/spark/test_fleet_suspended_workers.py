@@ -235,7 +235,7 @@ def test_copy_written_while_it_is_dropped_is_kept(ours: Fleet, tmp_path: Path, f
 
     # A commit follows the check of the version and, if a log is moved, the last check of the log.
     for looks, module, name, hook in (
-        (1, target_versions, "current", look_and_write),
+        (1, target_versions, "current_version", look_and_write),
         (2, overlay, "log_identity", identify_and_write),
     )[: 1 if form is TargetFormat.ICEBERG else 2]:
         job = replace(ours.job("t"), shadow_watermark=current(ours.warehouse, names.copy, form))
