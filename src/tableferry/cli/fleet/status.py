@@ -9,7 +9,7 @@ import typer
 
 from tableferry import fleet, report
 from tableferry.cli.command import App, CommandResult, Output, common_options
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     EnvOption,
     FleetOptions,
     OpenFleet,

@@ -10,7 +10,7 @@ import typer
 
 from tableferry import fleet
 from tableferry.cli.command import App, CommandResult, Output, common_options
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     Catalog,
     EnvOption,
     Files,

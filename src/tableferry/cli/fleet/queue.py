@@ -11,7 +11,7 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import counted
 from tableferry.cli.command import App, CommandResult
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     Catalog,
     EnvOption,
     Files,

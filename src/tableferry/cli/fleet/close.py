@@ -12,7 +12,7 @@ from rich.console import Console
 from tableferry import fleet, report
 from tableferry.amounts import counted
 from tableferry.cli.command import App, CommandResult
-from tableferry.cli.fleet_modes import (
+from tableferry.cli.fleet.modes import (
     BatchSize,
     BooleanText,
     DryRun,
@@ -21,7 +21,7 @@ from tableferry.cli.fleet_modes import (
     WorkerShare,
     run_mode,
 )
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     EnvOption,
     FleetOptions,
     MoreTables,

@@ -14,7 +14,7 @@ from rich.console import Console
 from tableferry import fleet, report
 from tableferry.amounts import counted
 from tableferry.cli.command import App, CommandResult, Output, common_options
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     EnvOption,
     FleetOptions,
     MoreTables,

@@ -10,7 +10,7 @@ from rich.console import Console
 from tableferry import fleet, report
 from tableferry.amounts import counted, first_of
 from tableferry.cli.command import App, CommandResult
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     EnvOption,
     FleetOptions,
     Patterns,

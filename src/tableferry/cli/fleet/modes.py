@@ -15,7 +15,7 @@ import typer
 
 from tableferry import fleet
 from tableferry.cli.command import App, CommandResult
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     EnvOption,
     FleetOptions,
     MoreTables,
@@ -26,7 +26,7 @@ from tableferry.cli.fleet_options import (
     current_user,
     table_patterns,
 )
-from tableferry.cli.fleet_reports import job_data, notification_lines, report_lines
+from tableferry.cli.fleet.reports import job_data, notification_lines, report_lines
 from tableferry.cli.options import Warehouse
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.spark import session

@@ -11,7 +11,7 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import joined
 from tableferry.cli.command import App, CommandResult
-from tableferry.cli.fleet_options import EnvOption, FleetOptions, SetOption, SettingsOption, StoreOption
+from tableferry.cli.fleet.options import EnvOption, FleetOptions, SetOption, SettingsOption, StoreOption
 from tableferry.cli.options import Warehouse
 
 if TYPE_CHECKING:

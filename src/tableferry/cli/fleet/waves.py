@@ -9,7 +9,7 @@ import typer
 from tableferry import fleet
 from tableferry.amounts import counted, first_of
 from tableferry.cli.command import App, CommandResult
-from tableferry.cli.fleet_options import (
+from tableferry.cli.fleet.options import (
     EnvOption,
     FleetOptions,
     MoreTables,
