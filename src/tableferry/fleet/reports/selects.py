@@ -145,7 +145,11 @@ def pauses() -> Select[Any]:
 
 
 def ages(today: date) -> Select[Any]:
-    """Count jobs in the queue by state and age of their last change: state, the columns of `AgeCount`."""
+    """Return the query that counts jobs in the queue by state and age of their last change.
+
+    A row has the state, and then a column for each age of `AgeCount`. States without jobs have no row. The
+    day `today` is a day in UTC.
+    """
     rows = select(_c.state, day_of(last_change()).label("since")).where(IN_QUEUE).subquery()
     # Grouped first, because databases would find the last change again for each column. If the groups began
     # with the state, SQLite would read each row through the index of states.
