@@ -53,7 +53,7 @@ def change_if_unchanged(
         warehouse: The warehouse.
         names: The tables.
         work: The function.
-        of: As in `Warehouse.effect`.
+        of: The tables whose catalog entries change; None for all `names`.
 
     Returns:
         The function's result.
@@ -74,7 +74,7 @@ def change_if_unchanged(
             raise TableError("TABLE_CHANGED_DURING_STEP", tables=changed)
         return work()
 
-    return warehouse.effect(work_if_unchanged, of=of)
+    return warehouse.effect(work_if_unchanged, of=names if of is None else of)
 
 
 def _id(warehouse: Warehouse, name: TableName, entry: Entry) -> str:
