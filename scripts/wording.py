@@ -59,7 +59,7 @@ src/tableferry/fleet/jobs :(glob)src/tableferry/fleet/*.py
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
-tests/spark/[!ftw]*.py tests/spark/tables.py tests/spark/test_[!f]*.py tests/spark/test_f[ir]*.py
+tests/spark
 tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/unit/test_foreign_writes.py
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
@@ -78,8 +78,8 @@ tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit
 tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """
 _FINISHED_PAGES = """
-CONTRIBUTING.md README.md :(glob)docs/*.md docs/concepts docs/development docs/how-to docs/operations
-docs/reference docs/start
+CONTRIBUTING.md README.md :(glob)docs/*.md docs/concepts docs/decisions docs/development docs/how-to
+docs/operations docs/reference docs/start
 """
 FINISHED: Mapping[str, float] = {
     **dict.fromkeys(_FINISHED_SOURCE.split(), SOURCE),

@@ -437,7 +437,7 @@ def test_close_list_shows_leftovers(queue: fleets.Fleet, monkeypatch: pytest.Mon
     nothing: Any = None
     monkeypatch.setattr(leftovers, "read_status", look)
     monkeypatch.setattr(
-        "tableferry.cli.fleet_options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
+        "tableferry.cli.fleet.options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
     )
     listed = json.loads(call("--list", "--output", "json").stdout)
     rows = {row["table"].rpartition(".")[2]: row for row in listed}

@@ -1,4 +1,7 @@
-"""The fence of catalogs that can't block writers: compare a table's contents with those at the block."""
+"""Find writes during a block: compare a table's contents with their mark from the block.
+
+Each block has this fence, because some catalogs have no privileges to revoke, and owners can always write.
+"""
 
 from __future__ import annotations
 

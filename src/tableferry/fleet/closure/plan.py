@@ -125,14 +125,17 @@ def remove_mark(job: Job, *, hive_exists: bool = False) -> Job:
 
 
 def check_not_closed(job: Job, *, hive_exists: bool = False) -> None:
-    """Check that nothing was removed by the job's closing.
+    """Check by its record that a job isn't closed, and that its closing has removed nothing.
+
+    A job that is only marked for closing passes.
 
     Args:
         job: The job.
-        hive_exists: Whether the archived Hive table was found, which the closing removes first.
+        hive_exists: Whether the archived Hive table was found. The closing removes it first, so it
+            has removed nothing then. False if the table is missing or wasn't looked for.
 
     Raises:
-        Refused: Something was removed, or may have been removed.
+        Refused: The job is closed, or its closing may have removed something.
     """
     archived = Names.of(job).archived
     if closed := job.record.closed:

@@ -169,9 +169,7 @@ def allow_cleaning(step: steps.AllowCleaning, run: StepRun) -> Job:
     require_alone(warehouse, target, archived, Leftovers.of(run.job.record.closing))
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
     with explaining("TABLE_NOT_CHANGED", table=target):
-        change_if_unchanged(
-            warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,)
-        )
+        change_if_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
     return run.job
 
 

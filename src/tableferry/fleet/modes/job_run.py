@@ -136,7 +136,11 @@ def run_job(run: JobRun, transitions: Transitions) -> JobReport:
 
 
 def advance(run: JobRun, transitions: Transitions) -> JobReport:
-    """Run a job through these transitions; `run_and_report` handles the errors."""
+    """Make a job's transitions until none of these applies, save each state, and release the claim.
+
+    Errors are raised, and the claim is kept then: `run_and_report` handles both. The outcome is "done", also
+    if no transition applied.
+    """
     while (transition := transitions.get(run.job.pair)) is not None:
         _make_transition(run, transition)
     run.end(run.job)

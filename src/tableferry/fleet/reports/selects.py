@@ -145,11 +145,16 @@ def pauses() -> Select[Any]:
 
 
 def ages(today: date) -> Select[Any]:
-    """Count jobs in the queue by state and age of their last change: state, the columns of `AgeCount`."""
+    """Return the query that counts jobs in the queue by state and age of their last change.
+
+    A row has the state, and then a column for each age of `AgeCount`. States without jobs have no row. The
+    day `today` is a day in UTC.
+    """
     rows = select(_c.state, day_of(last_change()).label("since")).where(IN_QUEUE).subquery()
-    # Grouped first, because databases would find the last change again for each column.
+    # Grouped first, because databases would find the last change again for each column. If the groups began
+    # with the state, SQLite would read each row through the index of states.
     by_day = (
-        select(rows.c.state, rows.c.since, func.count().label("jobs")).group_by(rows.c.state, rows.c.since)
+        select(rows.c.state, rows.c.since, func.count().label("jobs")).group_by(rows.c.since, rows.c.state)
     ).subquery()
     since = by_day.c.since
     limits = [None, *(today - timedelta(days=days) for days in AGES), None]
@@ -186,7 +191,8 @@ def waiting() -> Select[Any]:
         .subquery()
     )
     # PostgreSQL takes no two parameters for one expression, so that the groups are those of a subquery.
-    return select(*rows.c, func.count().label("jobs")).group_by(*rows.c)
+    # With state last, as in `ages`.
+    return select(*rows.c, func.count().label("jobs")).group_by(*reversed(list(rows.c)))
 
 
 def _moves() -> Select[Any]:

@@ -78,7 +78,7 @@ def drop_view(step: steps.DropView, run: StepRun) -> Job:
     _require_own_view(warehouse, name, step.target)
     with explaining("TABLE_NOT_DROPPED", table=name):
         change_if_unchanged(
-            warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect(), of=(name,)
+            warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect()
         )
     return run.job
 

@@ -101,7 +101,7 @@ def open_copy(warehouse: Warehouse, table: HiveTable, name: TableName, form: Tar
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
         dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
-        change_if_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
+        change_if_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect())
     if warehouse.prepared is not None:
         # The compared copy was another one, and a new Delta table has the same version numbers.
         warehouse.prepared.partitions.clear()
