@@ -71,7 +71,7 @@ tests/unit/test_fleet_[jlm]*.py
 tests/unit/test_fleet_b*.py
 tests/unit/test_fleet_rev*.py
 tests/unit/test_fleet_sh*.py
-tests/unit/test_fleet_access*.py tests/unit/test_fleet_revoked_privileges.py tests/unit/test_fleet_adding.py
+tests/unit/test_fleet_access*.py tests/unit/test_fleet_write_block.py tests/unit/test_fleet_adding.py
 tests/unit/test_fleet_settings.py
 tests/unit/test_fleet_plan.py tests/unit/test_fleet_next_action.py tests/unit/test_fleet_storage_clock.py
 tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit/test_fleet_queue_[su]*.py

@@ -28,7 +28,7 @@ from tableferry.fleet.jobs.hand_changes import Condition, phase_of
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
-from tableferry.fleet.jobs.plan import target_kind
+from tableferry.fleet.jobs.step_plan import target_kind
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.warehouse import job_tables
 from tableferry.spark.tables import TableName

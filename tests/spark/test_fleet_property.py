@@ -23,7 +23,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resumed
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import Step
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform

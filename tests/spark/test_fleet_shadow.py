@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 from tableferry.fleet.hive_tables.progress_properties import WATERMARK
 from tableferry.fleet.jobs.job import TargetFormat
 

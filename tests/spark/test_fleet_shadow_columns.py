@@ -11,7 +11,7 @@ from tests import conditions, soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.hive_copy import column_limits
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.spark.tables import TableName

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, Pair
 
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 from tableferry.spark import session
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))

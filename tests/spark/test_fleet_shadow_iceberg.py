@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests import conditions, soak
 from tests.spark.fleet_shadowing import ICEBERG, Pair
 
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}

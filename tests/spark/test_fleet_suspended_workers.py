@@ -22,7 +22,7 @@ from tableferry.fleet.hive_tables.hive_table import SOURCE
 from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resumed
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import DropCopy
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.performer import perform

@@ -17,7 +17,7 @@ from tableferry.fleet.checks.facts import GivenFacts
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.warehouse import hive, job_tables, table_renames, views
 from tableferry.fleet.warehouse.context import Warehouse

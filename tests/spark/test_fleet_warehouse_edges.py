@@ -20,7 +20,7 @@ from tableferry.fleet.access import fence
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
     hive,

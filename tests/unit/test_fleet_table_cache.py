@@ -20,7 +20,7 @@ from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, JobTableCache, entries, entry_of, kinds

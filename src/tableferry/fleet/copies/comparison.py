@@ -23,7 +23,7 @@ from tableferry.fleet.hive_tables.partitions import Partition, parsed
 from tableferry.fleet.hive_tables.table_files import TableFiles
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import listing

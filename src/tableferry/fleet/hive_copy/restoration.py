@@ -6,9 +6,9 @@ import logging
 import uuid
 
 from tableferry.convert import overlay
-from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_copy.update_plan import plan_columns
 from tableferry.fleet.hive_tables.copy_locations import hive_location_of
 from tableferry.fleet.hive_tables.hive_table import PURGE, SOURCE
 from tableferry.fleet.hive_tables.progress_properties import ROOT, TARGET

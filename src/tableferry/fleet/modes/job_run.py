@@ -13,12 +13,19 @@ from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.access.fence import WrittenDuringBlock
-from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
+from tableferry.fleet.access.write_block import RevokedPrivileges
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import blocked_writes
-from tableferry.fleet.jobs.plan import Kind, Transitions, after_transition, dry_run_steps, is_switched, plan
+from tableferry.fleet.jobs.step_plan import (
+    Kind,
+    Transitions,
+    after_transition,
+    dry_run_steps,
+    is_switched,
+    plan,
+)
 from tableferry.fleet.jobs.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.jobs.transitions import FORWARD, Action, Transition
 from tableferry.fleet.modes.hand_change_pauses import (

@@ -15,7 +15,7 @@ from tableferry.fleet.hive_tables.hive_table import SOURCE, HiveTable
 from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables

@@ -8,7 +8,7 @@ from typing import TypeVar
 from tableferry.errors import TableError
 from tableferry.fleet.hive_copy.target import read_target
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.formats.hive.locations import reachable

@@ -14,7 +14,7 @@ from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries

@@ -26,7 +26,7 @@ from tableferry.fleet.hive_tables.partition_conditions import sql_type
 from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds

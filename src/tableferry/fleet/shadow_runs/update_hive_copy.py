@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import expr
 
 from tableferry.amounts import first_of
-from tableferry.fleet.hive_copy.changes import (
+from tableferry.fleet.hive_copy.column_limits import unfit_condition
+from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_copy.update_plan import (
     Action,
     Changes,
     Columns,
@@ -31,9 +34,6 @@ from tableferry.fleet.hive_copy.changes import (
     plan_columns,
     plan_updates,
 )
-from tableferry.fleet.hive_copy.column_limits import unfit_condition
-from tableferry.fleet.hive_copy.table import HiveCopy
-from tableferry.fleet.hive_copy.target import Target, read_target
 from tableferry.fleet.hive_tables.partition_conditions import chunks, texts, where
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parsed
 from tableferry.fleet.hive_tables.progress_properties import (

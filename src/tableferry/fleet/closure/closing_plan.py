@@ -16,7 +16,7 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resume_command
-from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
+from tableferry.fleet.jobs.step_plan import Existing, Kind, target_kind
 from tableferry.fleet.jobs.steps import (
     AllowCleaning,
     CheckLate,
