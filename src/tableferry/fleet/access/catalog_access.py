@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tableferry import workspace
-from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.access.unity_catalog import UnityAccess
-from tableferry.fleet.access.users_file import NO_USERS, Users
+from tableferry.access.metastore_access import MetastoreAccess
+from tableferry.access.unity_catalog import UnityAccess
+from tableferry.access.users_file import NO_USERS, Users
+from tableferry.access.users_file import read_users as read_users
 from tableferry.fleet.warehouse.context import Access
 from tableferry.spark import session
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tableferry import workspace
+from tableferry.access import grants, tags
+from tableferry.access.grants import Change, Grants
+from tableferry.access.lineage import Lineage, Rows
+from tableferry.access.principals import Principals
+from tableferry.access.users_file import Users, key
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.errors.catalogue import as_sentence
-from tableferry.fleet.access import grants, tags
-from tableferry.fleet.access.grants import Change, Grants
-from tableferry.fleet.access.lineage import Lineage, Rows
-from tableferry.fleet.access.principals import Principals
-from tableferry.fleet.access.users_file import Users, key
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.session import to_stderr
 from tableferry.spark.tables import TableName
