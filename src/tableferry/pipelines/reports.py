@@ -253,9 +253,9 @@ def print_plan(
         for note in target.notes:
             console.print(f"  - {note}")
         for warning in (*target.warnings, *_find_legacy_writes(target)):
-            _print_finding(console, warning, "  - ")
+            print_finding(console, warning, "  - ")
         for refusal in target.refusals:
-            _print_finding(console, refusal, "  ! ")
+            print_finding(console, refusal, "  ! ")
         if target.nearest:
             console.print(render(target.nearest))
         console.print()
@@ -321,7 +321,7 @@ def _print_state(
     _print_targets(console, targets)
     _print_skipped(console, skipped)
     for refusal in refusals:
-        _print_finding(console, refusal, "! ")
+        print_finding(console, refusal, "! ")
     _print_next(console, targets, command)
 
 
@@ -469,7 +469,7 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
         for wait in target.waits:
             console.print(f"{target.target} waits: {wait.why.message}")
         for warning in _find_legacy_writes(target):
-            _print_finding(console, warning, "")
+            print_finding(console, warning, "")
 
 
 def _describe_phase(target: TargetPlan) -> str:
@@ -480,7 +480,7 @@ def _describe_phase(target: TargetPlan) -> str:
     return phase.replace("copied", "taken over") if migration and migration.take_over else phase
 
 
-def _print_finding(console: Console, finding: Finding, mark: str) -> None:
+def print_finding(console: Console, finding: Finding, mark: str) -> None:
     """Print a finding after a mark, and its remedy on the next line."""
     problem, remedy = f"{mark}[{finding.condition}] {finding.message}", f"{' ' * len(mark)}{finding.remedy}"
     console.print(problem)
