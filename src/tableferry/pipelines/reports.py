@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.engines.port import FlowResult
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import SkippedSpec
-    from tableferry.pipelines.model.target_state import Certainty, MigrationStart
+    from tableferry.pipelines.model.target_state import Certainty, Cutover, MigrationStart
     from tableferry.pipelines.sources.copy_findings import UnrepresentableRows
     from tableferry.spark.tables import TableName
     from tableferry.verify import Verdict
@@ -419,6 +419,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         "target": str(target.target),
         "phase": target.phase,
         "copy": _copy_data(target, start) if start else None,
+        "cutover": _cutover_data(target.state.cutover),
         "baselines": {str(base.table): base.version for base in start.baselines.values()} if start else {},
         "flows": [{"flow": flow.name, "action": flow.action} for flow in target.flows],
         "waitingFor": [
@@ -431,6 +432,12 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
             for wait in target.waits
         ],
     }
+
+
+def _cutover_data(cutover: Cutover | None) -> dict[str, Any] | None:
+    if cutover is None:
+        return None
+    return {"name": str(cutover.name), "legacy": str(cutover.renamed), "phase": cutover.phase}
 
 
 def _copy_data(target: TargetPlan, start: MigrationStart) -> dict[str, Any]:
@@ -468,6 +475,10 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     for target in targets:
         for wait in target.waits:
             console.print(f"{target.target} waits: {wait.why.message}")
+        if (cutover := target.state.cutover) and cutover.is_done:
+            console.print(
+                f"{cutover.name} is a view of {target.target}; the legacy table is {cutover.renamed}"
+            )
         for warning in _find_legacy_writes(target):
             print_finding(console, warning, "")
 
