@@ -11,7 +11,6 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 from scripts import reference_pages
 
 _TITLE = re.compile(r"^# \d+[.:] (.+)$", re.MULTILINE)
@@ -40,14 +39,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, render in reference_pages.PAGES.items():
         files.append(File.generated(config, path, content=render()))
     return files
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """List the decisions on their first page."""
-    if page.file.src_uri != "decisions/index.md":
-        return markdown
-    rows = [f"| {int(name[:4])} | [{title}]({name}) |" for name, title in _decisions(config)]
-    return "\n".join([markdown, "| | decision |", "|---:|---|", *rows, ""])
 
 
 def on_post_build(config: MkDocsConfig) -> None:

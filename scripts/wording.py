@@ -59,7 +59,7 @@ src/tableferry/fleet/jobs :(glob)src/tableferry/fleet/*.py
 """
 _FINISHED_TESTS = """
 :(glob)tests/[!f]*.py tests/footers.py tests/bundle tests/connect tests/workspace
-tests/spark/[!ftw]*.py tests/spark/tables.py tests/spark/test_[!f]*.py tests/spark/test_f[ir]*.py
+tests/spark
 tests/unit/c*.py tests/unit/test_[!dfrvw]*.py tests/unit/test_d[ao]*.py tests/unit/test_foreign_writes.py
 tests/unit/test_re[p-z]*.py tests/unit/test_ve*.py
 tests/unit/test_fleet_notifications*.py tests/unit/test_fleet_communicate*.py
@@ -78,7 +78,9 @@ tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit
 tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """
 _FINISHED_PAGES = """
-CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md
+CONTRIBUTING.md README.md docs/index.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/index.md
+docs/concepts/pipelines.md docs/how-to/new-bundle.md docs/start/index.md
+docs/decisions/*.md
 docs/how-to/convert-*.md docs/how-to/databricks.md docs/how-to/erase-a-person.md
 docs/how-to/finish-a-migration.md docs/how-to/hand-over-*.md docs/how-to/logs.md
 docs/how-to/fleet-status.md docs/how-to/migrate-a-table.md docs/how-to/notifications.md

@@ -19,7 +19,7 @@ from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.access.unity_catalog import UnityAccess
 from tableferry.fleet.access import fence
 from tableferry.fleet.access.catalog_access import AccessByCatalog
-from tableferry.fleet.access.revoked_privileges import TABLE
+from tableferry.fleet.access.write_block import TABLE
 from tableferry.fleet.jobs.job import OldName
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import describe_tables

@@ -65,7 +65,12 @@ class Change:
 
 def claimed(job: Job, worker: str, now: datetime, lease: timedelta) -> Job:
     """Return the job with a worker's claim."""
-    return replace(_changed(job, now), claimed_by=worker, lease_until=now + lease)
+    return replace(job, revision=job.revision + 1, **claim_values(worker, now, lease))
+
+
+def claim_values(worker: str, now: datetime, lease: timedelta) -> dict[str, Any]:
+    """Return the columns that a claim sets, except the revision."""
+    return {"claimed_by": worker, "lease_until": now + lease, "last_updated_time": now}
 
 
 def unclaimed(job: Job, now: datetime) -> Job:

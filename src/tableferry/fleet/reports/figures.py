@@ -1,4 +1,4 @@
-"""The figures of a fleet: `fleet status` prints them, writes them as JSON and draws them."""
+"""The types of a fleet's figures. `figure_queries` counts them, and `status` puts them together."""
 
 from __future__ import annotations
 
