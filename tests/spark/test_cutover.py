@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +17,9 @@ from tests import soak
 from tests.conditions import names, raises
 from tests.spark.projects import Project
 from tests.spark.tables import tables_in
+from typer.testing import CliRunner, Result
 
-from tableferry import pipelines
+from tableferry import cli, pipelines
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.pipelines.cutover.facts import CutoverNames
 from tableferry.spark.catalog import facts
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines import CutoverPlan, CutoverReport
 
 COLUMNS = "id int, v string"
+PAGE = Path(__file__).parents[2] / "docs/how-to/cut-readers-over.md"
 RECENT = "LEGACY_TABLE_WRITTEN_RECENTLY"
 
 
@@ -314,6 +317,39 @@ def test_unfinished_cutover_stops_proofs_finish_and_refresh_but_not_the_flows(pr
         project.run(full_refresh=[f"{project.schema}.out"])
     cut_over(project)
     assert read(project)[-1] == (4, "d")
+
+
+def test_page_shows_real_output(tmp_path: Path, schema: str, spark: SparkSession) -> None:
+    project = Project(tmp_path / "shop", schema, spark)
+    project.create("bronze_orders", "id BIGINT")
+    spark.sql(f"INSERT INTO {schema}.bronze_orders SELECT id FROM range(8200)")
+    spark.sql(f"CREATE TABLE {schema}.orders_legacy USING delta AS SELECT * FROM {schema}.bronze_orders")
+    project.standard("orders", "bronze_orders", migration={})
+    project.run()
+    spark.sql(f"INSERT INTO {schema}.bronze_orders SELECT id FROM range(8200, 8410)")
+    project.run()
+    commands = (["--dry-run"], [], ["--undo", "--dry-run"], ["--undo"])
+    printed = "".join(invoke(project, *options).stdout for options in commands)
+    plain = printed.replace(f"{schema}.bronze_orders", "bronze.orders").replace(schema, "silver")
+    documented = "".join(re.findall(r"^```text\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S))
+    assert [line for line in normalize(documented) if line not in normalize(plain)] == [], plain
+    data = json.loads(invoke(project, "--output", "json").stdout)
+    assert (data["name"], data["refused"]) == (f"{schema}.orders_legacy", False)
+    (target,) = pipelines.reports.status_data(project.status())["targets"]
+    assert target["cutover"]["phase"] == "done"
+
+
+def invoke(project: Project, *options: str) -> Result:
+    words = ["pipelines", "cutover", f"{project.schema}.orders", str(project.root), *options]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def normalize(text: str) -> list[str]:
+    """Return the lines with single spaces and without times."""
+    without = re.sub(r"\d{4}-\d\d-\d\d [\d:]{8}", "<time>", text)
+    return [" ".join(line.split()) for line in without.splitlines()]
 
 
 def crash_at(
