@@ -231,7 +231,10 @@ def test_view_of_renamed_target_or_changed_columns_is_replaced(process: Process)
     process.catalog.entries[TARGET.key] = table(TARGET, TARGET_ID, *more)
     process.catalog.list_columns = lambda name: ("v", "id", "w")  # type: ignore[method-assign]
     process.run(decide_cutover)
-    assert process.catalog.statements[-1].endswith("AS SELECT `v`, `id`, `w` FROM `main`.`silver`.`orders`")
+    created, dropped, renamed = process.catalog.statements[-3:]
+    assert created.endswith("AS SELECT `v`, `id`, `w` FROM `main`.`silver`.`orders`")
+    assert dropped == "DROP VIEW `main`.`silver`.`orders_old`"
+    assert renamed.startswith("ALTER VIEW `main`.`silver`.`orders_old__cutover_view` RENAME TO")
     assert process.run(decide_cutover).steps == ()
 
 
@@ -277,12 +280,17 @@ def test_grants_and_tags_are_carried_to_the_view_before_readers_use_it(
     process.access = UnityAccess(workspace.client(), rows)
     plan = process.run(decide_cutover)
     assert [type(step).__name__ for step in plan.steps] == [
-        "RecordCutover", "CreateView", "CarryAccess", "RenameLegacyTable", "RenameView", "RecordCutover",
+        "RecordCutover", "CreateView", "CarryAccess", "RenameLegacyTable", "RenameView", "CarryAccess",
+        "RecordCutover",
     ]  # fmt: skip
     assert logged_in.granted(plain(NAMES.name)) == {"bi": {"SELECT"}, "etl": {"SELECT"}}
     assert logged_in.granted(plain(NAMES.renamed)) == {"bi": {"SELECT"}, "etl": {"MODIFY", "SELECT"}}
+    logged_in.grants["table", plain(NAMES.name)]["new"] = {"SELECT"}
+    process.catalog.entries[NAMES.renamed.key] = table(NAMES.renamed, LEGACY_ID, comment="Orders")
+    process.run(decide_cutover)
+    assert logged_in.granted(plain(NAMES.name))["new"] == {"SELECT"}
     staged = "`main`.`silver`.`orders_old__cutover_view`"
-    assert tags == [
+    assert tags[:2] == [
         f"ALTER VIEW {staged} SET TAGS ('domain' = 'sales')",
         f"ALTER TABLE {staged} ALTER COLUMN `id` SET TAGS ('pii')",
     ]

@@ -73,9 +73,9 @@ class CutoverPerformer:
                 self._store.record_cutover(target, None)
             case CreateView():
                 self._create_view(step, plan)
-            case CarryAccess(legacy, view):
+            case CarryAccess(source, view):
                 assert self._access is not None
-                self._access.carry_to_view(legacy, view)
+                self._access.carry_to_view(source, view)
             case RenameLegacyTable(name, to, table_id):
                 if self._catalog.read(to).is_legacy(table_id):
                     return
@@ -101,11 +101,12 @@ class CutoverPerformer:
         self._require(free, view, "free")
         self._require(target.table_id == step.target_id, definition.target, "the migration's target")
         with explaining("VIEW_NOT_CUT_OVER", view=view, target=definition.target):
-            self._catalog.execute(definition.statement(view))
+            if existing.definition != definition.fingerprint:
+                # A view that is up to date keeps the grants that it has already.
+                self._catalog.execute(definition.statement(view))
             found = self._catalog.list_columns(view)
         if not definition.shows(found):
-            if view.key == plan.facts.names.staged.key:
-                self._run(view, f"DROP VIEW {view.sql}")
+            self._run(view, f"DROP VIEW {view.sql}")
             raise Refused(
                 "VIEW_WITHOUT_COLUMNS",
                 view=view,

@@ -93,31 +93,32 @@ def _plan_steps(
     facts: CutoverFacts, legacy: Entry, target: Entry, definition: ViewDefinition
 ) -> tuple[CutoverStep, ...]:
     names, at_name, staged = facts.names, facts.entry(facts.names.name), facts.entry(facts.names.staged)
-    begun = _begin(facts)
     steps: list[CutoverStep] = []
-    if at_name.is_cutover_view(facts.table_id):
-        if at_name.definition != definition.fingerprint:
-            steps += _create_view(facts, names.name, legacy.name, target, definition)
-        if staged.is_cutover_view(facts.table_id):
-            steps.append(DropView(names.staged, facts.table_id))
-    else:
-        steps += _create_view(facts, names.staged, legacy.name, target, definition)
-        if legacy.name.key == names.name.key:
+    is_current = at_name.is_cutover_view(facts.table_id) and at_name.definition == definition.fingerprint
+    if is_current and staged.kind == "view":
+        steps.append(DropView(names.staged, facts.table_id))
+    elif not is_current:
+        steps.append(CreateView(names.staged, definition, target.table_id))
+        # A view that readers use may have got more grants than the legacy table.
+        source = names.name if at_name.kind == "view" else legacy.name
+        steps += _carry_access(facts, source, names.staged)
+        if at_name.kind == "view":
+            steps.append(DropView(names.name, facts.table_id))
+        elif legacy.name.key == names.name.key:
             steps.append(RenameLegacyTable(names.name, names.renamed, facts.table_id))
         steps.append(RenameView(names.staged, names.name, facts.table_id))
+        # It isn't documented that the grants of a view survive its rename.
+        steps += _carry_access(facts, names.renamed, names.name)
+    begun = _begin(facts)
     if not steps and facts.recorded and facts.recorded.is_done:
         return ()
-    first: tuple[CutoverStep, ...] = ()
     if facts.recorded is None or facts.recorded.phase == "reverting":
-        first = (RecordCutover(facts.target, begun),)
-    return (*first, *steps, RecordCutover(facts.target, replace(begun, phase="done")))
+        steps.insert(0, RecordCutover(facts.target, begun))
+    return (*steps, RecordCutover(facts.target, replace(begun, phase="done")))
 
 
-def _create_view(
-    facts: CutoverFacts, view: TableName, legacy: TableName, target: Entry, definition: ViewDefinition
-) -> list[CutoverStep]:
-    created: list[CutoverStep] = [CreateView(view, definition, target.table_id)]
-    return [*created, CarryAccess(legacy, view)] if facts.access.is_unity else created
+def _carry_access(facts: CutoverFacts, source: TableName, view: TableName) -> tuple[CutoverStep, ...]:
+    return (CarryAccess(source, view),) if facts.access.is_unity else ()
 
 
 def _begin(facts: CutoverFacts) -> Cutover:

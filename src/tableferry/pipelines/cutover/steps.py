@@ -31,10 +31,10 @@ class RecordCutover:
 
 @dataclass(frozen=True)
 class CreateView:
-    """Create or replace the view, under a name that `cutover` uses, and check its columns.
+    """Create the view under its staged name unless it is up to date there, and check its columns.
 
     Attributes:
-        view: The name: the staged one, or the old name if the view exists already.
+        view: The staged name.
         target_id: The required id of the target; empty if the platform doesn't report it.
     """
 
@@ -48,13 +48,13 @@ class CreateView:
 
 @dataclass(frozen=True)
 class CarryAccess:
-    """Give a view the grants and tags of the legacy table."""
+    """Give a view the grants and tags of the legacy table, or of the view that it replaces."""
 
-    legacy: TableName
+    source: TableName
     view: TableName
 
     def __str__(self) -> str:
-        return f"copy the grants and tags of {self.legacy} to {self.view}"
+        return f"copy the grants and tags of {self.source} to {self.view}"
 
 
 @dataclass(frozen=True)
