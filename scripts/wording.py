@@ -54,7 +54,7 @@ src/tableferry/fleet/late_files
 src/tableferry/fleet/shadow_runs
 src/tableferry/fleet/hive_copy
 src/tableferry/fleet/modes
-src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
+src/tableferry/access src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
 src/tableferry/fleet/jobs :(glob)src/tableferry/fleet/*.py
 """
 _FINISHED_TESTS = """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tableferry import workspace
+from tableferry.access.principals import Principals, is_person
 from tableferry.errors import Refused, first_line
-from tableferry.fleet.access.principals import Principals, is_person
 from tableferry.spark.catalog import SPARK_ERRORS, condition
 from tableferry.spark.quoting import literal
 from tableferry.spark.tables import TableName
