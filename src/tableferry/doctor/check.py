@@ -1,0 +1,103 @@
+"""One check of the environment, and what it observes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tableferry.doctor.environment import Environment
+
+
+class Outcome(StrEnum):
+    """The outcome of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_APPLICABLE = "doesn't apply"
+
+
+class Place(StrEnum):
+    """The part of the environment that a check is about."""
+
+    MACHINE = "this machine"
+    WORKSPACE = "workspace"
+
+
+class Route(StrEnum):
+    """A kind of migration, as its command group is named."""
+
+    PIPELINES = "pipelines"
+    FLEET = "fleet"
+    CONVERT = "convert"
+
+
+EVERY_ROUTE = tuple(Route)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a check observed.
+
+    Attributes:
+        outcome: The outcome.
+        seen: What was seen, or the reason why the check doesn't apply; without a final period.
+        remedy: A remedy that is more exact than the one of the check.
+    """
+
+    outcome: Outcome
+    seen: str
+    remedy: str = ""
+
+
+def success(seen: str) -> Observation:
+    """Return the observation that the assumption is true."""
+    return Observation(Outcome.PASSED, seen)
+
+
+def failure(seen: str, remedy: str = "") -> Observation:
+    """Return the observation that the assumption is wrong."""
+    return Observation(Outcome.FAILED, seen, remedy)
+
+
+def not_applicable(reason: str) -> Observation:
+    """Return the observation that the check can't be made here, or isn't needed here."""
+    return Observation(Outcome.NOT_APPLICABLE, reason)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A page of the platform's documentation that states the assumption.
+
+    Attributes:
+        title: The page's title.
+        url: The page's address; empty if no page states the assumption.
+    """
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One assumption about the environment, and the function that tries it.
+
+    Attributes:
+        name: The stable name, for ``--check``.
+        place: The part of the environment.
+        routes: The routes that need the assumption.
+        proves: One sentence: what is true if the check passes.
+        remedy: The user's next step if it fails.
+        observe: Tries the assumption. A `TableferryError` or an error of Spark is a failure.
+        sources: The pages that state the assumption.
+        in_pipeline: Whether only a pipeline can try it.
+    """
+
+    name: str
+    place: Place
+    routes: tuple[Route, ...]
+    proves: str
+    remedy: str
+    observe: Callable[[Environment], Observation]
+    sources: tuple[Source, ...] = ()
+    in_pipeline: bool = False
