@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 from tests.conditions import raises
+from tests.mail_server import MailServer
 from typer.testing import CliRunner
 
 from tableferry import cli
@@ -20,6 +25,7 @@ from tableferry.doctor import (
     Route,
     as_markdown,
     as_text,
+    examine,
 )
 from tableferry.doctor import check as shape
 from tableferry.doctor.check_list import CHECKS
@@ -27,6 +33,7 @@ from tableferry.doctor.environment import Environment
 from tableferry.doctor.machine_checks import PYTHON_VERSIONS
 from tableferry.doctor.report import redact
 from tableferry.doctor.run import choose_checks, observe
+from tableferry.fleet.queue.opening import open_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -170,3 +177,48 @@ def test_command_fails_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert ran.exit_code == 1
     (found,) = json.loads(ran.stdout)["results"]
     assert "Install Java" in found["remedy"]
+
+
+def test_queue_and_mail_server_are_reached_without_an_email(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    queue = f"sqlite:///{tmp_path}/fleet.db"
+    store = open_store(queue)
+    store.create()
+    store.close()
+    with MailServer() as server:
+        monkeypatch.setenv("TABLEFERRY_FLEET_MAIL_HOST", "127.0.0.1")
+        monkeypatch.setenv("TABLEFERRY_FLEET_MAIL_PORT", str(server.port))
+        report = examine(DoctorOptions(store=queue), names=["queue", "mail-server"])
+    assert [found.outcome for found in report.results] == [Outcome.PASSED, Outcome.PASSED], report.results
+    assert (server.sessions, server.emails) == (1, [])
+
+
+def test_queue_that_needs_an_upgrade_fails_with_the_remedy(tmp_path: Path) -> None:
+    queue = f"sqlite:///{tmp_path}/fleet.db"
+    with create_engine(queue).begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE tableferry_queue_version (version_num VARCHAR(32))")
+        connection.exec_driver_sql("INSERT INTO tableferry_queue_version VALUES ('0001')")
+    (found,) = examine(DoctorOptions(store=queue), names=["queue"]).results
+    assert found.outcome is Outcome.FAILED
+    assert "fleet init" in found.remedy
+
+
+def test_doctor_works_without_pyspark_and_java(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from tableferry.cli import main; main()"
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path / "nothing")}
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "doctor", "--json"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1, ran.stderr
+    outcomes = {found["name"]: found["outcome"] for found in json.loads(ran.stdout)["results"]}
+    failed = {name for name, outcome in outcomes.items() if outcome == Outcome.FAILED}
+    assert {"java", "spark-session"} <= failed <= {"java", "spark-session", "jars"}
+    assert outcomes["rename"] == Outcome.NOT_APPLICABLE
+    assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,19 @@ class Place(StrEnum):
     """The part of the environment that a check is about."""
 
     MACHINE = "this machine"
+    STATE = "state"
+    TABLES = "tables"
+    FLEET = "fleet"
     WORKSPACE = "workspace"
+    PIPELINE = "pipeline"
+
+
+class Runs(StrEnum):
+    """Where a check can be made."""
+
+    ANYWHERE = "in a job or on a laptop"
+    ALSO_IN_PIPELINE = "in a job, and inside a pipeline"
+    ONLY_IN_PIPELINE = "inside a pipeline"
 
 
 class Route(StrEnum):
@@ -90,7 +102,7 @@ class Check:
         remedy: The user's next step if it fails.
         observe: Tries the assumption. A `TableferryError` or an error of Spark is a failure.
         sources: The pages that state the assumption.
-        in_pipeline: Whether only a pipeline can try it.
+        runs: Where it can be made.
     """
 
     name: str
@@ -100,4 +112,4 @@ class Check:
     remedy: str
     observe: Callable[[Environment], Observation]
     sources: tuple[Source, ...] = ()
-    in_pipeline: bool = False
+    runs: Runs = Runs.ANYWHERE

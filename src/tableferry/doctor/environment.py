@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, assert_never
+from typing import TYPE_CHECKING, Any, Self, TypeVar, assert_never
 
 from tableferry import storage
 from tableferry.errors import TableferryError, first_line, is_sparks
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SCRATCH = "tableferry_doctor_scratch"
 """The start of the names of all scratch objects; a killed run leaves objects with such names."""
@@ -93,6 +95,7 @@ class Environment:
         self._spark = spark
         self._session_error: Exception | None = None
         self._removals = ExitStack()
+        self._made: dict[str, Any] = {}
         self._had_warehouse = self.warehouse.exists()
 
     def __enter__(self) -> Self:
@@ -211,6 +214,13 @@ class Environment:
             kind, spark = "VIEW" if is_view else "TABLE", self.session()
             self._remove_later(str(table), lambda: spark.sql(f"DROP {kind} IF EXISTS {table.sql}"))
         return table
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned at the first call with this key, because several checks share it."""
+        if key not in self._made:
+            self._made[key] = make()
+        value: T = self._made[key]
+        return value
 
     def drop_later(self, spark: SparkSession, table: str) -> None:
         """Drop a table at the end if it exists; the name is SQL."""

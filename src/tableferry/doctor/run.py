@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tableferry.amounts import joined
-from tableferry.doctor.check import Check, Observation, Outcome, Route, failure, not_applicable
+from tableferry.doctor.check import Check, Observation, Outcome, Route, Runs, failure, not_applicable
 from tableferry.doctor.check_list import CHECKS
 from tableferry.doctor.environment import DoctorOptions, Environment, InPipeline, NoSession
 from tableferry.doctor.report import Report, Result, platform_versions
@@ -59,7 +59,7 @@ def examine_in_pipeline(functions: Any, spark: SparkSession, table: str) -> Repo
         spark: The pipeline's session.
         table: A Delta table with at least one row, which is described and streamed, and never changed.
     """
-    chosen = [check for check in CHECKS if check.in_pipeline]
+    chosen = [check for check in CHECKS if check.runs is not Runs.ANYWHERE]
     with Environment(DoctorOptions(), spark=spark, pipeline=InPipeline(functions, table)) as env:
         report = Report(platform_versions(env), tuple(_run(chosen, env)), ())
     for result in report.results:
@@ -103,8 +103,10 @@ def _run(checks: Collection[Check], env: Environment) -> Iterator[Result]:
 
 def observe(check: Check, env: Environment) -> Observation:
     """Make one check; an error that an environment can cause is a failure."""
-    if check.in_pipeline and env.pipeline is None and not env.options.pipeline_id:
-        return not_applicable("only a pipeline can try this: see the how-to, Inside a pipeline")
+    if check.runs is Runs.ONLY_IN_PIPELINE and env.pipeline is None:
+        return not_applicable(
+            "only a pipeline can try this: call tableferry.doctor.examine_in_pipeline in its source file"
+        )
     try:
         return check.observe(env)
     except NoSession:
@@ -116,6 +118,7 @@ def observe(check: Check, env: Environment) -> Observation:
     except OSError as error:
         return failure(str(error))
     except Exception as error:
-        if not is_sparks(error):
+        # The class of a pipeline's refusal depends on the runtime, and an update must not end here.
+        if env.pipeline is None and not is_sparks(error):
             raise
         return failure(first_line(error))
