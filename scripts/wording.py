@@ -44,6 +44,7 @@ SOURCE, TESTS, PAGES = 7.0, 3.0, 2.0
 
 # Git pathspecs of files within the limits; add finished paths. Without `:(glob)`, `*` also matches slashes.
 _FINISHED_SOURCE = """
+src/tableferry/doctor
 src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/formats src/tableferry/spark
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
 examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
@@ -79,6 +80,7 @@ tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/flee
 """
 _FINISHED_PAGES = """
 CONTRIBUTING.md README.md docs/benchmarks.md docs/concepts/conversion.md docs/concepts/pipelines.md
+docs/how-to/check-an-environment.md
 docs/how-to/convert-*.md docs/how-to/databricks.md docs/how-to/erase-a-person.md
 docs/how-to/finish-a-migration.md docs/how-to/hand-over-*.md docs/how-to/logs.md
 docs/how-to/fleet-status.md docs/how-to/migrate-a-table.md docs/how-to/notifications.md

@@ -356,7 +356,11 @@ def test_check_fails_with_what_was_seen_and_a_remedy(name: str, setup: Setup) ->
 
 def test_checks_pass_in_a_healthy_workspace(setup: Setup) -> None:
     setup.on_databricks()
-    setup.options |= {"state": str(setup.folder / "state"), "pipeline_id": "p1"}
+    setup.options["pipeline_id"] = "p1"
+    # Inside a workspace, volumes are mounted.
+    setup.patch.setattr(storage, "path_of", lambda location: setup.folder / "state")
+    setup.patch.setattr("tableferry.doctor.environment.volume_of", lambda path: path)
+    setup.options["state"] = "/Volumes/main/silver/state"
     for flow in (pipeline_checks.ONCE_FLOW, pipeline_checks.LIVE_FLOW):
         setup.workspace.flow_progress("p1", flow, "COMPLETED", num_output_rows=1)
     report = setup.examine()

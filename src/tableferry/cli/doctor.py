@@ -52,10 +52,16 @@ def doctor(
             "--settings", metavar="FILE", help="The fleet's settings file; default fleet.yml, if it exists."
         ),
     ] = None,
+    env: Annotated[
+        str, typer.Option("--env", metavar="NAME", help="Apply this section of the settings file.")
+    ] = "",
     pipeline_id: Annotated[
         str,
         typer.Option("--pipeline-id", metavar="ID", help="A pipeline that has run, whose event log is read."),
     ] = "",
+    iceberg_catalog: Annotated[
+        str, typer.Option("--iceberg-catalog", metavar="NAME", help="The Spark catalog of Iceberg tables.")
+    ] = "ice",
     warehouse: Warehouse = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --output json.")] = False,
     markdown: Annotated[
@@ -73,6 +79,8 @@ def doctor(
         schema=schema,
         store=store,
         fleet_settings=settings,
+        fleet_env=env,
+        iceberg_catalog=iceberg_catalog,
         pipeline_id=pipeline_id,
     )
     report = checking.examine(options, names=split_names(check), routes=route or tuple(Route))

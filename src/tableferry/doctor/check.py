@@ -1,4 +1,4 @@
-"""One check of the environment, and what it observes."""
+"""A check of the environment: its assumption, its observation, its remedy."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Runs(StrEnum):
     ANYWHERE = "in a job or on a laptop"
     ALSO_IN_PIPELINE = "in a job, and inside a pipeline"
     ONLY_IN_PIPELINE = "inside a pipeline"
+    IN_PIPELINE_AND_EVENT_LOG = "inside a pipeline; a job then reads the result from its event log"
 
 
 class Route(StrEnum):
@@ -49,7 +50,7 @@ EVERY_ROUTE = tuple(Route)
 
 @dataclass(frozen=True)
 class Observation:
-    """What a check observed.
+    """The observation of a check.
 
     Attributes:
         outcome: The outcome.

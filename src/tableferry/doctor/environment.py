@@ -19,6 +19,7 @@ from tableferry.spark import session, warehouse_lock
 from tableferry.spark.session import Choice
 from tableferry.spark.tables import TableName
 from tableferry.storage import AnyPath
+from tableferry.storage.paths import volume_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ SCRATCH = "tableferry_doctor_scratch"
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """What to check.
+    """The parts of the environment to check.
 
     Attributes:
         warehouse: The folder of local Spark; None: ``TABLEFERRY_WAREHOUSE``, or ``.tableferry``.
@@ -42,6 +43,7 @@ class DoctorOptions:
         schema: An existing schema for the scratch tables; empty: a scratch schema is created.
         store: The URL of a fleet's queue; empty: the one of the fleet's settings, if they name one.
         fleet_settings: The fleet's settings file; None: ``fleet.yml``, if it exists.
+        fleet_env: The section of the settings file's environments; empty: none.
         pipeline_id: The id of a pipeline whose event log is read; empty: none is read.
         iceberg_catalog: The Spark catalog of Iceberg tables.
     """
@@ -52,6 +54,7 @@ class DoctorOptions:
     schema: str = ""
     store: str = ""
     fleet_settings: Path | None = None
+    fleet_env: str = ""
     pipeline_id: str = ""
     iceberg_catalog: str = "ice"
 
@@ -240,19 +243,23 @@ class Environment:
 
     @cached_property
     def spark_folder(self) -> str | None:
-        """A scratch folder that Spark can write; None if the options name none."""
+        """A scratch folder that Spark can write; None if the options name none that Spark shares."""
         if self.is_local:
             folder = self.warehouse / self.scratch_name
             self._remove_later(str(folder), lambda: storage.remove(folder))
             return str(folder)
-        return None if self.state_folder is None else f"{self.state_folder}/spark"
+        folder = self.state_folder
+        # Another machine's Spark doesn't share this machine's disks.
+        if folder is None or (isinstance(folder, Path) and volume_of(folder) is None):
+            return None
+        return f"{folder}/spark"
 
     def _remove_later(self, name: str, remove: Callable[[], object]) -> None:
         def removal() -> None:
             try:
                 remove()
             except Exception as error:
-                # The other objects must be removed too, whichever class this error has.
+                # The other objects must be removed too, and the class of this error depends on the object.
                 reason = error.sentence if isinstance(error, TableferryError) else first_line(error)
                 self.left_over.append(f"{name} ({reason})")
 

@@ -42,7 +42,9 @@ _WITHOUT_FLEET = f"the fleet isn't installed ({install('fleet')})"
 def _settings(env: Environment) -> FleetSettings:
     """Return the fleet's settings with the options of the doctor."""
     flags = {"store": env.options.store} if env.options.store else {}
-    return fleet.settings_file.load(flags, file=env.options.fleet_settings, environ=os.environ)
+    return fleet.settings_file.load(
+        flags, file=env.options.fleet_settings, env=env.options.fleet_env or None, environ=os.environ
+    )
 
 
 def _queue(env: Environment) -> Observation:

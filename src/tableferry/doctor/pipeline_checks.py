@@ -167,11 +167,12 @@ def _view_decorator(pipeline: InPipeline) -> Callable[..., Any]:
 def _signature_check(
     name: str, names: Sequence[str], arguments: Sequence[str], sources: tuple[Source, ...]
 ) -> Check:
+    arguments_too = " with every argument that a migration passes" if arguments else ""
     return Check(
         name=name,
         place=Place.PIPELINE,
         routes=(Route.PIPELINES,),
-        proves=f"The pipeline's runtime has `{names[0]}` with every argument that a migration passes.",
+        proves=f"The pipeline's runtime has `{names[0]}`{arguments_too}.",
         remedy="Choose a newer channel for the pipeline, or remove the specs' keys that need the argument.",
         observe=partial(_has_function, names, arguments),
         sources=sources,
@@ -250,7 +251,7 @@ PIPELINE_CHECKS = (
             Source("AUTO CDC … INTO", f"{_LEARN}developer/ldp-sql-ref-apply-changes-into"),
             Source("CREATE FLOW, which contradicts this", f"{_LEARN}developer/ldp-sql-ref-create-flow"),
         ),
-        runs=Runs.ALSO_IN_PIPELINE,
+        runs=Runs.IN_PIPELINE_AND_EVENT_LOG,
     ),
     Check(
         name="event-log",

@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"\b(dapi|dkea|dose|ghp_|github_pat_|eyJ)[\w.-]{8,}")
 _URL = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s/'\",;)]+")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
 _ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}\b")
-_HOME = re.compile(r"/(?:home|Users|root)\b[^\s'\",;)`]*")
+_HOME = re.compile(r"(?<!\w)/(?:home|Users|root)\b[^\s'\",;)`]*")
 
 
 @dataclass(frozen=True)

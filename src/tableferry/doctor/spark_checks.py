@@ -23,6 +23,7 @@ from tableferry.spark.tables import TableName
 
 RESET_ALLOWED = "pipelines.reset.allowed"
 
+_NO_CHECKPOINT = "a stream needs a folder for its checkpoint: pass --state with a volume or a URI"
 _HISTORY_COLUMNS = ("version", "timestamp", "operation", "operationParameters")
 _CLONE = (
     Source("Clone a table", "https://docs.databricks.com/aws/en/tables/operations/clone"),
@@ -144,14 +145,14 @@ def _clone(env: Environment) -> Observation:
 def _stream_over_clone(env: Environment) -> Observation:
     clone, kind = _cloned_table(env)
     if env.spark_folder is None:
-        return not_applicable("a stream needs a folder for its checkpoint: pass --state")
+        return not_applicable(_NO_CHECKPOINT)
     return _expect_ids(stream_ids(env, clone, "streamed_clone"), [1, 2], f"a stream over the {kind}")
 
 
 def _starting_version(env: Environment) -> Observation:
     table = _versioned_table(env)
     if env.spark_folder is None:
-        return not_applicable("a stream needs a folder for its checkpoint: pass --state")
+        return not_applicable(_NO_CHECKPOINT)
     _, second = _versions(env, table)
     ids = stream_ids(env, table, "streamed_rows", {"startingVersion": str(second)})
     return _expect_ids(ids, [3], f"a stream with startingVersion={second}")
@@ -294,11 +295,10 @@ SPARK_CHECKS = (
         name="reset-allowed",
         place=Place.TABLES,
         routes=_PIPELINES,
-        proves=f"A table keeps the property {RESET_ALLOWED}=false, which excludes it from a full refresh.",
+        proves=f"A table keeps the property {RESET_ALLOWED}=false.",
         remedy="Don't start a full refresh of the pipeline: it would truncate the migrated tables.",
         observe=_reset_allowed,
         sources=(
-            *_UNDOCUMENTED,
             Source(
                 "Full refresh for streaming tables", "https://docs.databricks.com/aws/en/ldp/full-refresh-st"
             ),
@@ -318,9 +318,9 @@ SPARK_CHECKS = (
         place=Place.TABLES,
         routes=_FLEET,
         proves="This compute creates, writes and reads Hive SerDe tables.",
-        remedy="Use classic compute.",
+        remedy="Use classic compute, and grant CREATE SCHEMA on hive_metastore.",
         observe=_hive_table,
-        sources=_SERVERLESS,
+        sources=_UNDOCUMENTED,
     ),
     Check(
         name="iceberg-tables",
