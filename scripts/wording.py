@@ -44,6 +44,7 @@ SOURCE, TESTS, PAGES = 7.0, 3.0, 2.0
 
 # Git pathspecs of files within the limits; add finished paths. Without `:(glob)`, `*` also matches slashes.
 _FINISHED_SOURCE = """
+src/tableferry/doctor
 src/tableferry/cli src/tableferry/convert src/tableferry/errors src/tableferry/formats src/tableferry/spark
 src/tableferry/pipelines src/tableferry/storage src/tableferry/verify :(glob)src/tableferry/*.py benchmarks
 examples scripts/[!w]*.py src/tableferry/fleet/reports src/tableferry/fleet/copies
@@ -54,7 +55,7 @@ src/tableferry/fleet/late_files
 src/tableferry/fleet/shadow_runs
 src/tableferry/fleet/hive_copy
 src/tableferry/fleet/modes
-src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
+src/tableferry/access src/tableferry/fleet/access src/tableferry/fleet/operations src/tableferry/fleet/queue
 src/tableferry/fleet/jobs :(glob)src/tableferry/fleet/*.py
 """
 _FINISHED_TESTS = """

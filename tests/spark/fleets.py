@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.close import MarkResult, close, mark_to_close

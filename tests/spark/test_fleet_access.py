@@ -13,9 +13,9 @@ from tests import conditions, soak
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
+from tableferry.access.unity_catalog import UnityAccess
+from tableferry.access.users_file import read_users
 from tableferry.fleet.access.catalog_access import open_access
-from tableferry.fleet.access.unity_catalog import UnityAccess
-from tableferry.fleet.access.users_file import read_users
 from tableferry.spark.tables import TableName
 
 # https://docs.databricks.com/admin/system-tables/lineage.html

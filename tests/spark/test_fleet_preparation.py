@@ -23,10 +23,10 @@ from tests import conditions, soak
 from tests.fleet_steps import step_run
 from tests.spark.fleets import Fleet, errors, fleet
 
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.convert import overlay
 from tableferry.convert.converted_table import write_checkpoint
 from tableferry.convert.perform import write_first_checkpoint
-from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.copies.comparison import RowsDiffer
 from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING

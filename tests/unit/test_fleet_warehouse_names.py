@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import table_renames
 from tableferry.fleet.warehouse.context import Warehouse

@@ -15,10 +15,10 @@ from tests.unit.fleet_jobs import NOW
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
+from tableferry.access.metastore_access import MetastoreAccess
+from tableferry.access.unity_catalog import UnityAccess
 from tableferry.fleet.access import fence
 from tableferry.fleet.access.catalog_access import AccessByCatalog
-from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.access.unity_catalog import UnityAccess
 from tableferry.fleet.access.write_block import TABLE
 from tableferry.fleet.jobs.job import OldName
 from tableferry.fleet.jobs.names import Names

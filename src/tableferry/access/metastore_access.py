@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tableferry.access.users_file import Users, key
 from tableferry.errors import TableError
-from tableferry.fleet.access.users_file import Users, key
 from tableferry.spark.catalog import described, explaining
 from tableferry.spark.tables import TableName
 

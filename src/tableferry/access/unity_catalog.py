@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -9,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tableferry import workspace
+from tableferry.access import grants, tags
+from tableferry.access.grants import Change, Grants
+from tableferry.access.lineage import Lineage, Rows
+from tableferry.access.principals import Principals
+from tableferry.access.users_file import Users, key
 from tableferry.errors import Refused, TableError, first_line
 from tableferry.errors.catalogue import as_sentence
-from tableferry.fleet.access import grants, tags
-from tableferry.fleet.access.grants import Change, Grants
-from tableferry.fleet.access.lineage import Lineage, Rows
-from tableferry.fleet.access.principals import Principals
-from tableferry.fleet.access.users_file import Users, key
+from tableferry.spark import session
 from tableferry.spark.catalog import SPARK_ERRORS
 from tableferry.spark.session import to_stderr
-from tableferry.spark.tables import TableName
+from tableferry.spark.tables import METASTORES, TableName
 
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
@@ -108,14 +110,40 @@ class UnityAccess:
         is_view = _is_view(new)
         if not is_view and (hiding := _protections(old) - _protections(new)):
             raise Refused("TARGET_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target)
+        self._carry_tags_and_grants(source, target, is_view=is_view)
+        if old.owner and old.owner != new.owner:
+            with self._explaining(f"The owner of {target} can't be set to {old.owner}, who owns {source}"):
+                self._client.tables.update(_path(target), owner=old.owner)
+
+    def carry_to_view(self, source: TableName, view: TableName) -> None:
+        """Copy a table's tags and grants to a view, which keeps its owner and its other grants.
+
+        The view reads its table with its owner's rights, so another owner might not be able to read it.
+
+        Raises:
+            Refused: A tag can't be set on the view.
+        """
+        self._carry_tags_and_grants(source, view, is_view=True)
+
+    def _carry_tags_and_grants(self, source: TableName, target: TableName, *, is_view: bool) -> None:
         # Policies hide rows and columns by tags, so the tags are set before readers get grants.
         self._carry_tags(source, target, is_view=is_view)
         granted = self._granted(source)
         changes = grants.changes_for_view if is_view else grants.changes_to_match
         self._change_until_done(target, lambda before: changes(granted, before))
-        if old.owner and old.owner != new.owner:
-            with self._explaining(f"The owner of {target} can't be set to {old.owner}, who owns {source}"):
-                self._client.tables.update(_path(target), owner=old.owner)
+
+    def list_protections(self, table: TableName) -> frozenset[str]:
+        """Describe the row filter and the column masks of a table."""
+        return frozenset(_protections(self._info(table)))
+
+    def read_owner(self, table: TableName) -> str:
+        """Return the owner of a table, as the catalog spells it."""
+        return self._info(table).owner or ""
+
+    @property
+    def current_user(self) -> str:
+        """The user whose login the client has."""
+        return self._me
 
     def require_unprotected(self, source: TableName, target: TableName) -> None:
         """Refuse a protected table whose new table would be in a catalog without protection.
@@ -300,3 +328,31 @@ def _protections(info: TableInfo) -> set[str]:
 
 def _is_view(info: TableInfo) -> bool:
     return info.table_type is not None and info.table_type.value == "VIEW"
+
+
+def is_in_unity_catalog(catalog: str) -> bool:
+    """Return whether a catalog is in the Unity Catalog of the session's workspace.
+
+    Raises:
+        TableferryError: The workspace doesn't report it.
+    """
+    if catalog.lower() in METASTORES:
+        return False
+    choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
+    if choice.kind not in ("runtime", "databricks-connect"):
+        return False
+    client = workspace.client()
+    try:
+        client.catalogs.get(catalog)
+    except Exception as error:
+        trouble = workspace.request_failure(error, client)
+        if trouble is None:
+            raise
+        if trouble.kind == "missing":
+            # The session's configuration defines the catalog.
+            return False
+        if trouble.kind != "denied":
+            raise trouble.as_error(
+                f"{client.config.host} doesn't report whether it has catalog {catalog}"
+            ) from error
+    return True
