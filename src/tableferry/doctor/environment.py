@@ -245,9 +245,9 @@ class Environment:
     def spark_folder(self) -> str | None:
         """A scratch folder that Spark can write; None if the options name none that Spark shares."""
         if self.is_local:
-            folder = self.warehouse / self.scratch_name
-            self._remove_later(str(folder), lambda: storage.remove(folder))
-            return str(folder)
+            local = self.warehouse / self.scratch_name
+            self._remove_later(str(local), lambda: storage.remove(local))
+            return str(local)
         folder = self.state_folder
         # Another machine's Spark doesn't share this machine's disks.
         if folder is None or (isinstance(folder, Path) and volume_of(folder) is None):
