@@ -39,7 +39,7 @@ from tableferry.pipelines.cutover.gathering import find_last_write, find_migrati
 from tableferry.pipelines.cutover.lag import LegacyLag, SourceLag, count_lag
 from tableferry.pipelines.cutover.performer import CutoverPerformer
 from tableferry.pipelines.cutover.plan import CutoverPlan, decide_cutover, decide_undo
-from tableferry.pipelines.cutover.readers import reads
+from tableferry.pipelines.cutover.readers import has_reference
 from tableferry.pipelines.cutover.views import DEFINITION, define_view
 from tableferry.pipelines.model.facts import LegacyWrites
 from tableferry.pipelines.model.flows import DataFlow, Migration, Target
@@ -491,13 +491,13 @@ def test_legacy_table_that_is_read_by_path_is_refused() -> None:
     ],
 )
 def test_view_reads_a_name_if_its_query_names_it(statement: str, expected: bool) -> None:
-    assert reads(statement, ("main", "silver"), NAMES.name) is expected
+    assert has_reference(statement, ("main", "silver"), NAMES.name) is expected
 
 
 def test_name_with_default_catalog_is_found_in_views_of_the_metastore() -> None:
     name = TableName.parse("silver.orders_old")
-    assert reads("SELECT * FROM spark_catalog.silver.orders_old", ("gold",), name)
-    assert not reads("SELECT * FROM orders_old", ("gold",), name)
+    assert has_reference("SELECT * FROM spark_catalog.silver.orders_old", ("gold",), name)
+    assert not has_reference("SELECT * FROM orders_old", ("gold",), name)
 
 
 def commit(version: int, operation: str, metrics: Mapping[str, str], **parameters: str) -> Commit:
