@@ -13,8 +13,6 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from scripts import reference_pages
 
-_TITLE = re.compile(r"^# \d+[.:] (.+)$", re.MULTILINE)
-
 # References that a browser loads automatically. Links may lead anywhere.
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
@@ -23,15 +21,6 @@ _LOADED = re.compile(
     r"""|url\(["']?(?:https?:)?//""",
     re.IGNORECASE,
 )
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions in the navigation by their titles."""
-    pages: list[object] = ["decisions/index.md"]
-    pages += [{title.replace("`", ""): f"decisions/{name}"} for name, title in _decisions(config)]
-    assert config.nav is not None
-    config.nav = [{"Decisions": pages} if "Decisions" in entry else entry for entry in config.nav]
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -52,14 +41,3 @@ def on_post_build(config: MkDocsConfig) -> None:
     ]
     if loading:
         raise PluginError("the site loads from other hosts:\n" + "\n".join(sorted(loading)))
-
-
-def _decisions(config: MkDocsConfig) -> list[tuple[str, str]]:
-    """Return each decision's file name and title."""
-    decisions = []
-    for file in sorted(Path(config.docs_dir, "decisions").glob("0*.md")):
-        title = _TITLE.search(file.read_text(encoding="utf-8"))
-        if title is None:
-            raise PluginError(f"{file}: a decision begins with a title such as '# 7. The decision'")
-        decisions.append((file.name, title[1]))
-    return decisions

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tableferry.fleet.hive_copy.update_plan import Action, ShadowResult
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.shadow_runs.copy_changes import shadow
+from tableferry.fleet.shadow_runs.update_hive_copy import shadow
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

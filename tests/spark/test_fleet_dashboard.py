@@ -18,7 +18,7 @@ from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import labels
 from tableferry.fleet.reports.dashboard import datasets
-from tableferry.fleet.reports.figures import PHASE_WORDS, Phase
+from tableferry.fleet.reports.figure_types import PHASE_WORDS, Phase
 from tableferry.fleet.reports.status import read_status
 from tableferry.spark.tables import TableName
 

@@ -762,7 +762,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
-            (hive, "listed"),
+            (hive, "list_table_files"),
             (iceberg, "create_copy"),
             (delta, "create_copy"),
             (delta, "draft_commit"),

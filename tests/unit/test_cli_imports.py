@@ -79,7 +79,7 @@ def test_help_imports_no_group_and_neither_pydantic_nor_a_parser() -> None:
     modules = imported("--help")
     assert below("tableferry.cli", modules) == EVERY_COMMAND
     assert not packages(modules) & (HEAVY | {"pydantic", "rich", "yaml"})
-    routes = {"convert", "fleet", "new", "pipelines", "verify"}
+    routes = {"convert", "doctor", "fleet", "new", "pipelines", "verify"}
     assert not below("tableferry", modules) & routes
     assert "tableferry.spark.session" not in modules
     # 112 with Python 3.11 and Typer 0.28; room for other versions of both.
@@ -107,6 +107,7 @@ def test_spec_check_of_a_project_with_sql_imports_its_parser() -> None:
     ("command", "own"),
     [
         ("verify", {"options", "spark", "verify"}),
+        ("doctor", {"doctor", "options"}),
         ("new", {"new", "options"}),
         ("pipelines", {"options", "pipelines", "spark"}),
         ("convert", {"convert", "options", "spark"}),

@@ -49,7 +49,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.shadow_runs import copy_changes as shadow_run
+from tableferry.fleet.shadow_runs import update_hive_copy as shadow_run
 from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat

@@ -33,12 +33,12 @@ from tests.fleet_worker import BATCH, LEASE, run
 from tests.soak import amount
 
 from tableferry.fleet.jobs.job import Job, PauseReason, State
+from tableferry.fleet.queue.conditions import free
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob, to_row
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import everything, in_queue, to_preprocess
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.queue.statements import free
 from tableferry.fleet.queue.store import Store
 from tableferry.spark.tables import TableName
 

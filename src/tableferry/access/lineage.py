@@ -26,7 +26,7 @@ Rows = Callable[[str], Iterable[Sequence[Any]]]
 
 # A query without a target table has an event too. The table is partitioned by event_date.
 # The name isn't a parameter, because Delta 4.4's parser doesn't pass parameters to Spark 4.1's.
-_QUERY = """
+READERS_QUERY = """
 SELECT DISTINCT created_by
 FROM system.access.table_lineage
 WHERE source_table_full_name = {table}
@@ -61,7 +61,7 @@ class Lineage:
         if not self._unreadable:
             try:
                 name = literal(".".join(table.parts).lower())
-                rows = self.rows(_QUERY.format(table=name, days=DAYS))
+                rows = self.rows(READERS_QUERY.format(table=name, days=DAYS))
                 return [row[0] for row in rows if is_person(row[0])]
             except SPARK_ERRORS as error:
                 self._report(error)

@@ -257,14 +257,16 @@ def pipelines_prepare(
 
     It records the baselines of new migrations, and compares finished copies with their legacy tables.
     """
-    loaded, spark, pipeline = options.open()
-    if pipeline is None:
-        raise Refused("NOTHING_TO_PREPARE")
-    run = pipelines.prepare(
-        loaded, spark, pipeline=pipeline, targets=options.targets, adopt=adopt,
-        look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
-    )  # fmt: skip
-    return _run_result(run, pipelines.reports.print_prepared)
+    return _prepare(options, adopt, look_back)
+
+
+@pipelines_app.command("compare")
+def pipelines_compare(options: PrepareOptions) -> CommandResult:
+    """Compare copies that a declarative pipeline completed with their legacy tables; record the result.
+
+    Run it after each update. Live rows flow from the next update on.
+    """
+    return _prepare(options)
 
 
 @pipelines_app.command("status")
@@ -403,6 +405,17 @@ def pipelines_finish(
     return CommandResult(
         pipelines.reports.finish_data(finish), lambda console: pipelines.reports.print_finish(console, finish)
     )
+
+
+def _prepare(options: PrepareOptions, adopt: bool = False, look_back: str | None = None) -> CommandResult:
+    loaded, spark, pipeline = options.open()
+    if pipeline is None:
+        raise Refused("NOTHING_TO_PREPARE")
+    run = pipelines.prepare(
+        loaded, spark, pipeline=pipeline, targets=options.targets, adopt=adopt,
+        look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
+    )  # fmt: skip
+    return _run_result(run, pipelines.reports.print_prepared)
 
 
 def _run_result(

@@ -28,6 +28,7 @@ from tableferry.cli.fleet.options import (
 )
 from tableferry.cli.fleet.reports import job_data, notification_lines, report_lines
 from tableferry.cli.options import Warehouse
+from tableferry.errors import ServiceError
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.spark import session
 
@@ -171,16 +172,19 @@ def fleet_communicate(
     fleet_options = FleetOptions(store, settings, env, setting, warehouse)
     share = mode_options.share
     folder = dry_run_folder if mode_options.is_dry_run else None
-    with fleet_options.open() as opened:
-        communicated = fleet.communicate(
-            opened.store,
-            opened.settings,
-            worker=worker_name(),
-            clock=opened.store.now,
-            batch_size=mode_options.batch_size,
-            share=share,
-            dry_run_to=folder,
-        )
+    try:
+        with fleet_options.open() as opened:
+            communicated = fleet.communicate(
+                opened.store,
+                opened.settings,
+                worker=worker_name(),
+                clock=opened.store.now,
+                batch_size=mode_options.batch_size,
+                share=share,
+                dry_run_to=folder,
+            )
+    except ServiceError as error:
+        return report_missing_queue(error, "communicate", mode_options)
     return CommandResult(communicated, notification_lines(communicated, folder), ok=communicated.ok)
 
 
@@ -222,7 +226,45 @@ def run_mode(
     *,
     only_due: bool = True,
 ) -> CommandResult:
-    """Run a mode, and return its report; with `only_due`, return immediately if no job is due."""
+    """Run a mode, and return its report.
+
+    With `only_due`, return immediately if no job is due, or if there is no queue yet.
+    """
+    try:
+        return _run_mode(mode, mode_options, fleet_options, run, only_due=only_due)
+    except ServiceError as error:
+        if not only_due:
+            raise
+        return report_missing_queue(error, mode, mode_options)
+
+
+def report_missing_queue(error: ServiceError, mode: Mode, mode_options: ModeOptions) -> CommandResult:
+    """Return the result of a mode without a queue: a scheduler may start it before the first job is added.
+
+    Raises:
+        ServiceError: The error has another reason.
+    """
+    if error.condition != "QUEUE_NOT_FOUND":
+        raise error
+    return CommandResult(
+        {
+            "mode": mode,
+            "dryRun": mode_options.is_dry_run,
+            "jobs": [],
+            "missingQueue": error.finding.to_dict(),
+        },
+        (f"{error.message} Nothing to do. {error.remedy}",),
+    )
+
+
+def _run_mode(
+    mode: Mode,
+    mode_options: ModeOptions,
+    fleet_options: FleetOptions,
+    run: Callable[[Worker], ModeReport],
+    *,
+    only_due: bool,
+) -> CommandResult:
     share = mode_options.share
     with fleet_options.open() as opened:
         open_warehouse, name = opened.warehouse_opener(), worker_name()

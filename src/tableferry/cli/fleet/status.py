@@ -18,7 +18,7 @@ from tableferry.cli.fleet.options import (
     StoreOption,
 )
 from tableferry.cli.options import Html, Warehouse, write_file
-from tableferry.fleet.reports.figures import Figures
+from tableferry.fleet.reports.figure_types import Figures
 
 status_app = App()
 

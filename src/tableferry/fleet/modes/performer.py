@@ -14,8 +14,8 @@ from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.late_files import file_record, settlement, suspended_runs
-from tableferry.fleet.shadow_runs import copy_changes as shadow_run
 from tableferry.fleet.shadow_runs import trial
+from tableferry.fleet.shadow_runs import update_hive_copy as shadow_run
 from tableferry.fleet.warehouse import definitions, old_name_view, table_renames, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.step_run import Save, StepRun

@@ -12,9 +12,9 @@ from sqlalchemy import and_
 from tableferry.errors import Busy
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.queue.conditions import EVENT_COLUMNS, RECORDED, free
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, in_queue
-from tableferry.fleet.queue.statements import EVENT_COLUMNS, RECORDED, free
 
 _c = jobs.c
 

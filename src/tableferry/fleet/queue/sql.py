@@ -31,11 +31,11 @@ from tableferry.errors import ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.queue.changes import Change, claim_values, claimed
+from tableferry.fleet.queue.conditions import RECORDED, chunks
 from tableferry.fleet.queue.dialects import utc_now
 from tableferry.fleet.queue.records import JOB_COLUMNS, from_row, to_row
 from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, events, jobs, waves
 from tableferry.fleet.queue.selections import Selection, numbered
-from tableferry.fleet.queue.statements import RECORDED, chunks
 from tableferry.fleet.queue.store import Store
 
 T = TypeVar("T")

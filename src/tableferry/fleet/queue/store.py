@@ -28,6 +28,17 @@ from tableferry.fleet.queue.changes import (
     unarchived,
     unclaimed,
 )
+from tableferry.fleet.queue.conditions import (
+    CHUNK,
+    chunks,
+    count_query,
+    count_row,
+    free,
+    shares,
+    still_claimed,
+    unchanged,
+    wave_loads,
+)
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord, from_row, to_row
 from tableferry.fleet.queue.schema import events, jobs, notifications, waves
 from tableferry.fleet.queue.selections import (
@@ -38,17 +49,6 @@ from tableferry.fleet.queue.selections import (
     may_be_assigned,
     named,
     numbered,
-)
-from tableferry.fleet.queue.statements import (
-    CHUNK,
-    chunks,
-    count_query,
-    count_row,
-    free,
-    shares,
-    still_claimed,
-    unchanged,
-    wave_loads,
 )
 
 Record = TypeVar("Record", Job, Wave, NotificationRecord, Event)

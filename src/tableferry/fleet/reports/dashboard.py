@@ -36,7 +36,7 @@ from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.schema import waves as wave_table
 from tableferry.fleet.queue.sparksql import SparkDialect
 from tableferry.fleet.reports import figure_queries
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports.figure_types import (
     ARCHIVED,
     MIGRATED,
     PHASE_WORDS,

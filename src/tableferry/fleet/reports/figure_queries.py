@@ -28,7 +28,7 @@ from tableferry.fleet.jobs.job import State
 from tableferry.fleet.queue.dialects import Utc, code_of, day_of, elements_of, json_text
 from tableferry.fleet.queue.schema import events, jobs
 from tableferry.fleet.queue.selections import in_archive, in_queue
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports.figure_types import (
     AGES,
     PHASES,
     TO_DO,

@@ -16,7 +16,7 @@ from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import figure_queries
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports.figure_types import (
     AGES,
     PHASES,
     STATE_WORDS,

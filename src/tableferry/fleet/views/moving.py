@@ -11,8 +11,8 @@ from tableferry.errors import Finding, Refused, TableError, TableferryError, fir
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.operations.table_requests import Pattern, parse
+from tableferry.fleet.queue.conditions import chunks
 from tableferry.fleet.queue.selections import Selection, moved_elsewhere, named, numbered, of_schemas
-from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.views import catalog
 from tableferry.fleet.views.planning import (

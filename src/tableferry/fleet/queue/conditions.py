@@ -1,4 +1,4 @@
-"""Conditions and queries of the queue's operations."""
+"""Conditions of claims and saves, and counts, which all stores of the queue share."""
 
 from __future__ import annotations
 
