@@ -238,6 +238,33 @@ def test_view_of_renamed_target_or_changed_columns_is_replaced(process: Process)
     assert process.run(decide_cutover).steps == ()
 
 
+def test_findings_do_not_refuse_after_the_rename_of_the_legacy_table(process: Process) -> None:
+    """A refusal there would leave readers without a table, or make a repetition fail."""
+    process.catalog.entries[NAMES.name.key] = table(NAMES.name, LEGACY_ID, *COLUMNS, Column("gone", "int"))
+
+    def accepting(given: CutoverFacts) -> CutoverPlan:
+        return decide_cutover(given, ["READERS_LOSE_COLUMNS"])
+
+    assert names(process.run(decide_cutover).refusals) == ["READERS_LOSE_COLUMNS"]
+    process.run(accepting, crash_at=3)
+    assert process.catalog.read(NAMES.name).kind == "missing"
+    process.run(decide_cutover)
+    assert process.catalog.read(NAMES.name).is_cutover_view(LEGACY_ID)
+    again = process.run(decide_cutover)
+    assert (again.steps, again.refusals, names(again.warnings)) == ((), (), ["READERS_LOSE_COLUMNS"])
+
+
+def test_undo_is_refused_before_anything_changes_if_a_name_is_taken(process: Process) -> None:
+    process.run(decide_cutover)
+    for name in (NAMES.staged, NAMES.name):
+        kept = dict(process.catalog.entries)
+        process.catalog.entries[name.key] = table(name, "another")
+        plan = decide_undo(process.facts())
+        assert (names(plan.refusals), plan.steps) == (["CUTOVER_NAME_TAKEN"], ())
+        process.catalog.entries.clear()
+        process.catalog.entries.update(kept)
+
+
 def test_object_that_changed_since_the_plan_is_left_alone(process: Process) -> None:
     for name, change in (
         (NAMES.name, table(NAMES.name, "another-id")),
