@@ -25,7 +25,7 @@ from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 try:
-    from tableferry.fleet.access import lineage, tags
+    from tableferry.access import lineage, tags
 
     _HAS_FLEET = True
 except ImportError:  # A bundle with the package's source may lack this route, or pyspark is missing.
