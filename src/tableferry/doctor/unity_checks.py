@@ -28,7 +28,7 @@ try:
     from tableferry.access import lineage, tags
 
     _HAS_FLEET = True
-except ImportError:  # A bundle with the package's source may lack this route, or pyspark is missing.
+except ImportError:  # pyspark is missing.
     _HAS_FLEET = False
 
 _PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
