@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -394,9 +395,15 @@ def test_refused_describe_detail_inside_a_pipeline_is_no_failure(setup: Setup) -
     assert setup.examine().ok
 
 
-def test_scratch_schema_is_dropped_after_a_failure(setup: Setup) -> None:
-    setup.answer({"^INSERT INTO": DENIED})
-    assert not setup.examine("pinned-version").ok
+def interrupt(_: str) -> list[Row]:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("error", [DENIED, interrupt], ids=["error", "interrupt"])
+def test_scratch_schema_is_dropped_after_a_failure(error: Answer, setup: Setup) -> None:
+    setup.answer({"^INSERT INTO": error})
+    with suppress(KeyboardInterrupt):
+        assert not setup.examine("pinned-version").ok
     assert setup.session is not None
     created, dropped = (
         [text.split("`")[1] for text in setup.session.statements if text.startswith(verb)]

@@ -248,11 +248,11 @@ class Environment:
             folder = self.warehouse / self.scratch_name
             self._remove_later(str(folder), lambda: storage.remove(folder))
             return str(folder)
-        folder = self.state_folder
+        shared = self.state_folder
         # Another machine's Spark doesn't share this machine's disks.
-        if folder is None or (isinstance(folder, Path) and volume_of(folder) is None):
+        if shared is None or (isinstance(shared, Path) and volume_of(shared) is None):
             return None
-        return f"{folder}/spark"
+        return f"{shared}/spark"
 
     def _remove_later(self, name: str, remove: Callable[[], object]) -> None:
         def removal() -> None:
