@@ -222,7 +222,7 @@ def test_finish_reads_event_log_back_to_migration_start(
     assert logged_in.asked.count(EVENTS) == 2
 
 
-@pytest.mark.parametrize("command", ["plan", "status", "prepare"])
+@pytest.mark.parametrize("command", ["plan", "status", "prepare", "compare"])
 def test_commands_that_need_tables_name_packages_to_install(
     project: ProjectFiles, store: StateStore, command: str
 ) -> None:

@@ -18,8 +18,8 @@ from tests.unit.fleet_jobs import job as some_job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, fleet
-from tableferry.cli.fleet_options import OpenFleet, redact_password
-from tableferry.cli.fleet_reports import next_step_lines
+from tableferry.cli.fleet.options import OpenFleet, redact_password
+from tableferry.cli.fleet.reports import next_step_lines
 from tableferry.errors import Finding
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State
 from tableferry.fleet.jobs.record import JobRecord
@@ -695,3 +695,26 @@ def test_user_without_a_name_pauses_a_job(
 def test_owner_without_an_address_is_left_out(queue: Path) -> None:
     (job,) = data("add", "sales.new", "--dry-run", "--owner", "", "--owner", " a@b ", "--user", "")["jobs"]
     assert (job["tbl_owners"], job["downstream_users"]) == (["a@b"], [])
+
+
+@pytest.mark.parametrize("mode", ["preprocess", "communicate", "migrate", "shadow", "revert"])
+def test_mode_without_queue_reports_it_and_succeeds(tmp_path: Path, mode: str) -> None:
+    """A schedule may start a mode before the first table is added."""
+    store = f"sqlite:///{tmp_path}/missing.db"
+    assert call(mode, "--store", store).stdout == (
+        f"There is no queue at {store}. Nothing to do. Create it with `tableferry fleet init`, or name the "
+        "right one with --store.\n"
+    )
+    written = data(mode, "--store", store)
+    assert (written["jobs"], written["missingQueue"]["condition"]) == ([], "QUEUE_NOT_FOUND")
+
+
+def test_commands_that_need_a_queue_fail_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = f"sqlite:///{tmp_path}/missing.db"
+    for command in (["list"], ["revert", "sales.orders"], ["wave", "status"]):
+        assert "[QUEUE_NOT_FOUND]" in call(*command, "--store", store, status=1).stderr
+    # A relative name depends on the folder, so it may be the wrong one.
+    assert "[QUEUE_NOT_FOUND_IN_FOLDER]" in call("migrate", "--store", "sqlite:///no.db", status=1).stderr

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.storage_behaviour import STATE, TABLES
 from tests.workspace import FakeWorkspace
 
 from tableferry import storage, workspace
+from tableferry.errors import SessionError
 from tableferry.storage.local import Local, on_network
 from tableferry.storage.volume import Volume
 
@@ -85,11 +87,45 @@ def test_mounted_volume_uses_local_adapter(remote: FakeWorkspace, monkeypatch: p
     assert remote.asked == []
 
 
-def test_volume_inside_a_workspace_counts_as_mounted(
+def test_volume_inside_a_workspace_is_accessed_through_the_files_api(
+    remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda path: str(path) == VOLUME or real(path))
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert isinstance(storage.adapter(FILE), Volume)
+    assert storage.is_mounted(FILE)
+    assert [storage.create_text(FILE, text) for text in ("first", "second")] == [True, False]
+    assert remote.files == {str(FILE): b"first"}
+
+
+def test_one_of_concurrent_writers_inside_a_workspace_creates_the_file(
     remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    assert isinstance(storage.adapter(FILE), Local)
+    writers = [str(number) for number in range(8)]
+    with ThreadPoolExecutor(len(writers)) as pool:
+        created = list(pool.map(lambda text: storage.create_text(FILE, text), writers))
+    winners = [text for text, won in zip(writers, created, strict=True) if won]
+    assert [storage.read_text(FILE)] == winners
+
+
+def test_volume_inside_a_workspace_without_login_goes_through_the_mount(
+    remote: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    reason = SessionError(
+        "WORKSPACE_LOGIN_MISSING", host="the workspace", reason="no login", command="log in"
+    )
+
+    def no_login() -> None:
+        raise reason
+
+    monkeypatch.setattr(workspace, "client", no_login)
+    for _ in range(2):
+        assert isinstance(storage.adapter(FILE), Local)
+    assert storage.is_mounted(FILE)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [VOLUME]
     with conditions.raises("VOLUME_MISSING", path=FILE):
         storage.make_folder(FILE)
     assert remote.asked == []

@@ -257,14 +257,16 @@ def pipelines_prepare(
 
     It records the baselines of new migrations, and compares finished copies with their legacy tables.
     """
-    loaded, spark, pipeline = options.open()
-    if pipeline is None:
-        raise Refused("NOTHING_TO_PREPARE")
-    run = pipelines.prepare(
-        loaded, spark, pipeline=pipeline, targets=options.targets, adopt=adopt,
-        look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
-    )  # fmt: skip
-    return _run_result(run, pipelines.reports.print_prepared)
+    return _prepare(options, adopt, look_back)
+
+
+@pipelines_app.command("compare")
+def pipelines_compare(options: PrepareOptions) -> CommandResult:
+    """Compare copies that a declarative pipeline completed with their legacy tables; record the result.
+
+    Run it after each update. Live rows flow from the next update on.
+    """
+    return _prepare(options)
 
 
 @pipelines_app.command("status")
@@ -301,6 +303,60 @@ def pipelines_verify(options: ProjectOptions) -> CommandResult:
         pipelines.reports.verify_data(found),
         lambda console: pipelines.reports.print_verify(console, found),
         ok=found.ok,
+    )
+
+
+@pipelines_app.command("cutover")
+def pipelines_cutover(
+    name: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The target whose legacy table's readers are cut over.")
+    ],
+    options: ProjectOptions,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Drop the view, and give the legacy table its old name again.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the steps and findings, and change nothing.")
+    ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept",
+            metavar="FINDING",
+            help="Cut over despite this finding, such as READERS_LOSE_COLUMNS (repeatable).",
+        ),
+    ] = None,
+) -> CommandResult:
+    """Cut readers over: the legacy table's name becomes a view of its target.
+
+    The legacy table is renamed to NAME__legacy. Run it after the migration is complete and before `finish`;
+    after a crash, run it again.
+    """
+    if options.targets:
+        raise typer.BadParameter("name the target as the first argument, without --target")
+    loaded, spark, pipeline = options.open()
+    if dry_run:
+        plan = pipelines.plan_cutover(
+            loaded, spark, name, undo=undo, accept=accept or (), pipeline_id=options.pipeline_id,
+            pipeline=pipeline,
+        )  # fmt: skip
+        return CommandResult(
+            pipelines.cutover_plan_data(plan),
+            lambda console: pipelines.print_cutover_plan(console, plan, undo=undo),
+            ok=not plan.refusals,
+        )
+    if undo:
+        report = pipelines.undo_cutover(
+            loaded, spark, name, pipeline_id=options.pipeline_id, pipeline=pipeline
+        )
+        return CommandResult(
+            pipelines.cutover_data(report), lambda console: pipelines.print_cutover_undo(console, report)
+        )
+    report = pipelines.cut_over(
+        loaded, spark, name, accept=accept or (), pipeline_id=options.pipeline_id, pipeline=pipeline
+    )
+    return CommandResult(
+        pipelines.cutover_data(report), lambda console: pipelines.print_cutover(console, report)
     )
 
 
@@ -349,6 +405,17 @@ def pipelines_finish(
     return CommandResult(
         pipelines.reports.finish_data(finish), lambda console: pipelines.reports.print_finish(console, finish)
     )
+
+
+def _prepare(options: PrepareOptions, adopt: bool = False, look_back: str | None = None) -> CommandResult:
+    loaded, spark, pipeline = options.open()
+    if pipeline is None:
+        raise Refused("NOTHING_TO_PREPARE")
+    run = pipelines.prepare(
+        loaded, spark, pipeline=pipeline, targets=options.targets, adopt=adopt,
+        look_back=parse_look_back(look_back), pipeline_id=options.pipeline_id,
+    )  # fmt: skip
+    return _run_result(run, pipelines.reports.print_prepared)
 
 
 def _run_result(

@@ -7,6 +7,7 @@ What only Spark's driver reaches is in `tableferry.storage.hadoop`, because it n
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +31,8 @@ from tableferry.storage.volume import Volume
 if TYPE_CHECKING:
     from databricks.sdk import WorkspaceClient
 
+_log = logging.getLogger(__name__)
+
 AnyPath: TypeAlias = Path | ObjectPath
 """The path of a local file, of a file in a volume, or of an object in an object store."""
 
@@ -40,10 +43,11 @@ def path_of(location: str) -> AnyPath:
 
 
 def adapter(path: AnyPath) -> StateStorage[Any]:
-    """Return the storage of a path: an object store, an unmounted volume, or the local file system.
+    """Return the storage of a path: an object store, a volume's workspace, or the local file system.
 
-    Inside a workspace, volumes are always mounted. Elsewhere, an unmounted volume can be read only through a
-    configured workspace.
+    Inside a workspace, volumes are mounted, but only the Files API creates a file exactly once. So state in a
+    volume goes through the API there, unless the process has no login to the workspace. Elsewhere, a mounted
+    volume is a local folder, and an unmounted one can be read only through a configured workspace.
 
     Raises:
         StateError: The volume doesn't exist, no workspace is configured, or the workspace can't be reached.
@@ -51,7 +55,11 @@ def adapter(path: AnyPath) -> StateStorage[Any]:
     if isinstance(path, ObjectPath):
         return ObjectStore(path.store)
     volume = volume_of(path)
-    if volume is None or os.environ.get(workspace.RUNTIME_VARIABLE) or volume.is_dir():
+    if volume is None:
+        return Local()
+    if os.environ.get(workspace.RUNTIME_VARIABLE):
+        return _inside_workspace(volume)
+    if volume.is_dir():
         return Local()
     try:
         if not workspace.configured(os.environ):
@@ -64,8 +72,9 @@ def adapter(path: AnyPath) -> StateStorage[Any]:
 
 
 def is_mounted(path: Path) -> bool:
-    """Return whether this machine's processes can access the path directly, so that they can lock it."""
-    return isinstance(adapter(path), Local)
+    """Return whether Spark and this machine's processes can access the path directly."""
+    inside = bool(os.environ.get(workspace.RUNTIME_VARIABLE))
+    return inside or isinstance(adapter(path), Local)
 
 
 def read_text(path: AnyPath) -> str | None:
@@ -140,3 +149,24 @@ def _checked(root: Path, client: WorkspaceClient) -> Volume:
     volume = Volume(root, client)
     volume.check()
     return volume
+
+
+def _inside_workspace(volume: Path) -> StateStorage[Any]:
+    """Return a volume's storage in a Databricks runtime: the Files API, or the mount without a login."""
+    try:
+        client = workspace.client()
+    except SessionError as error:
+        _log_mount(volume, error.message)
+        return Local()
+    return _checked(volume, client)
+
+
+@lru_cache(maxsize=8)
+def _log_mount(volume: Path, reason: str) -> None:
+    """Log once for each volume that its files are accessed through the mount."""
+    _log.warning(
+        "%s: this process can't use the Files API (%s), so state files go through the mount. "
+        "Two processes that create the same state file concurrently may both succeed there.",
+        volume,
+        reason.rstrip("."),
+    )

@@ -1,4 +1,4 @@
-"""Access files of an unmounted Unity Catalog volume through the Files API of its workspace."""
+"""Access files of a Unity Catalog volume through the Files API of its workspace."""
 
 # This module relies on these properties of the Files API:
 #
@@ -141,11 +141,11 @@ class Volume:
     def locked(self, paths: Sequence[Path], what: str) -> Iterator[None]:
         """Lock nothing, because the API has no locks.
 
-        The operations through this API don't need them. `tableferry.pipelines.commands.run` refuses runs from
-        outside the workspace. Removing a migration from outside is safe during a run inside: its mark is one
-        PUT, after which no other state file counts, and two concurrent removals have the effect of one. The
-        only unprotected case is a full refresh that another process starts between the removal's check and
-        its mark.
+        Inside a workspace, leases exclude concurrent runs. The operations from outside don't need locks:
+        `tableferry.pipelines.commands.run` refuses runs from outside the workspace. Removing a migration from
+        outside is safe during a run inside: its mark is one PUT, after which no other state file counts, and
+        two concurrent removals have the effect of one. The only unprotected case is a full refresh that
+        another process starts between the removal's check and its mark.
         """
         yield
 
