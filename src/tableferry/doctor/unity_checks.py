@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from urllib.parse import quote as url_quote
 
 from tableferry import workspace
+from tableferry.access import tags
 from tableferry.doctor.check import (
     EVERY_ROUTE,
     Check,
@@ -24,11 +25,11 @@ from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 try:
-    from tableferry.fleet.access import lineage, tags
+    from tableferry.access import lineage
 
-    _HAS_FLEET = True
-except ImportError:  # A bundle with the package's source may lack this route, or pyspark is missing.
-    _HAS_FLEET = False
+    _HAS_SPARK = True
+except ModuleNotFoundError:  # Without pyspark, other checks report that.
+    _HAS_SPARK = False
 
 _PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
 _WITHOUT_CATALOG = (DEFAULT_CATALOG, "hive_metastore")
@@ -113,8 +114,6 @@ def _information_schema(env: Environment) -> Observation:
 def _tags(env: Environment) -> Observation:
     if reason := needs_unity_catalog(env):
         return not_applicable(reason)
-    if not _HAS_FLEET:
-        return not_applicable("this bundle has no fleet")
     spark, table = env.session(), env.scratch_table("tagged")
     spark.sql(f"CREATE TABLE {table.sql} (id BIGINT) USING delta")
     spark.sql(tags.statement(table, "", {"tableferry_doctor": "yes"}))
@@ -128,8 +127,8 @@ def _tags(env: Environment) -> Observation:
 def _lineage(env: Environment) -> Observation:
     if reason := needs_unity_catalog(env):
         return not_applicable(reason)
-    if not _HAS_FLEET:
-        return not_applicable("this bundle has no fleet")
+    if not _HAS_SPARK:
+        return not_applicable("pyspark isn't installed")
     name = literal(f"none.none.{env.scratch_name}")
     try:
         env.session().sql(lineage.READERS_QUERY.format(table=name, days=1)).collect()
