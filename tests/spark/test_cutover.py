@@ -328,7 +328,7 @@ def test_page_shows_real_output(tmp_path: Path, schema: str, spark: SparkSession
     project.run()
     spark.sql(f"INSERT INTO {schema}.bronze_orders SELECT id FROM range(8200, 8410)")
     project.run()
-    commands = (["--dry-run"], [], ["--undo", "--dry-run"], ["--undo"])
+    commands: tuple[list[str], ...] = (["--dry-run"], [], ["--undo", "--dry-run"], ["--undo"])
     printed = "".join(invoke(project, *options).stdout for options in commands)
     plain = printed.replace(f"{schema}.bronze_orders", "bronze.orders").replace(schema, "silver")
     documented = "".join(re.findall(r"^```text\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S))

@@ -245,14 +245,14 @@ class Environment:
     def spark_folder(self) -> str | None:
         """A scratch folder that Spark can write; None if the options name none that Spark shares."""
         if self.is_local:
-            folder = self.warehouse / self.scratch_name
-            self._remove_later(str(folder), lambda: storage.remove(folder))
-            return str(folder)
-        shared = self.state_folder
+            local = self.warehouse / self.scratch_name
+            self._remove_later(str(local), lambda: storage.remove(local))
+            return str(local)
+        folder = self.state_folder
         # Another machine's Spark doesn't share this machine's disks.
-        if shared is None or (isinstance(shared, Path) and volume_of(shared) is None):
+        if folder is None or (isinstance(folder, Path) and volume_of(folder) is None):
             return None
-        return f"{shared}/spark"
+        return f"{folder}/spark"
 
     def _remove_later(self, name: str, remove: Callable[[], object]) -> None:
         def removal() -> None:

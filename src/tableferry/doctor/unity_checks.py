@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from urllib.parse import quote as url_quote
 
 from tableferry import workspace
-from tableferry.access import tags
 from tableferry.doctor.check import (
     EVERY_ROUTE,
     Check,
@@ -25,11 +24,11 @@ from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 try:
-    from tableferry.access import lineage
-
-    _HAS_SPARK = True
-except ModuleNotFoundError:  # Without pyspark, other checks report that.
-    _HAS_SPARK = False
+    from tableferry.access import lineage, tags
+except ModuleNotFoundError as error:
+    # Without pyspark there is no session, so the checks that use these modules don't apply.
+    if (error.name or "").partition(".")[0] != "pyspark":
+        raise
 
 _PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
 _WITHOUT_CATALOG = (DEFAULT_CATALOG, "hive_metastore")
@@ -127,8 +126,6 @@ def _tags(env: Environment) -> Observation:
 def _lineage(env: Environment) -> Observation:
     if reason := needs_unity_catalog(env):
         return not_applicable(reason)
-    if not _HAS_SPARK:
-        return not_applicable("pyspark isn't installed")
     name = literal(f"none.none.{env.scratch_name}")
     try:
         env.session().sql(lineage.READERS_QUERY.format(table=name, days=1)).collect()
