@@ -7,6 +7,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -116,10 +117,14 @@ def read_only_folder(setup: Setup) -> str:
 
 
 def locked_metastore(setup: Setup) -> str:
-    def acquire(folder: Path) -> int:
-        raise SessionError("WAREHOUSE_IN_USE", warehouse=folder, process="4711")
+    acquire, attempts = warehouse_lock.acquire, count()
 
-    setup.patch.setattr(warehouse_lock, "acquire", acquire)
+    def acquire_later(folder: Path) -> int:
+        if next(attempts) == 0:
+            raise SessionError("WAREHOUSE_IN_USE", warehouse=folder, process="4711")
+        return acquire(folder)
+
+    setup.patch.setattr(warehouse_lock, "acquire", acquire_later)
     return "in use by process 4711"
 
 
