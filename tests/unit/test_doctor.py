@@ -134,7 +134,7 @@ def test_check_that_needs_a_session_does_not_apply_without_java(
     with Environment(DoctorOptions(warehouse=tmp_path / "new" / "warehouse")) as env:
         observation = observe(check, env)
     assert observation.outcome is Outcome.NOT_APPLICABLE
-    assert "spark-session" in observation.seen
+    assert observation.seen == "no Spark session (JAVA_NOT_RUNNING): see the check spark-session"
     assert list(tmp_path.iterdir()) == []
 
 

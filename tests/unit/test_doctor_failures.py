@@ -437,3 +437,18 @@ def test_only_scratch_tables_are_touched_in_an_existing_schema(setup: Setup) -> 
         if text.startswith(("CREATE", "DROP", "INSERT", "ALTER")) and "tableferry_doctor_scratch" not in text
     }
     assert named == set()
+
+
+class Py4JNetworkError(Exception):
+    """The error of a call after Java has ended; the real class is recognized by its name."""
+
+
+def test_checks_after_the_end_of_java_do_not_apply(setup: Setup) -> None:
+    setup.answer({"^DESCRIBE DETAIL": Py4JNetworkError("Answer from Java side is empty")})
+    report = setup.examine("describe-detail", "rename", "hive-tables")
+    assert [result.outcome for result in report.results] == [
+        Outcome.FAILED,
+        Outcome.NOT_APPLICABLE,
+        Outcome.NOT_APPLICABLE,
+    ]
+    assert "Java process has ended" in report.results[0].seen

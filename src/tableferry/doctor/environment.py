@@ -73,7 +73,7 @@ class InPipeline:
 
 
 class NoSession(Exception):
-    """The session that a check needs can't be created; another check reports the reason."""
+    """The session that a check needs can't be created, for this reason; another check reports it in full."""
 
 
 class Environment:
@@ -164,8 +164,12 @@ class Environment:
                 raise
             if self.is_local and not self._had_warehouse:
                 # The session's files are in a folder that will be removed.
-                self._removals.callback(self._stop_own_session, self._spark)
+                self._remove_later("the Spark session", partial(self._stop_own_session, self._spark))
         return self._spark
+
+    def lose_session(self, error: SessionError) -> None:
+        """Raise this error for each later check that needs the session."""
+        self._session_error = error
 
     def session(self) -> SparkSession:
         """Return the session for a check of something else.
@@ -177,7 +181,8 @@ class Environment:
             return self.start_session()
         except Exception as error:
             if isinstance(error, TableferryError | ModuleNotFoundError) or is_sparks(error):
-                raise NoSession from error
+                reason = error.condition if isinstance(error, TableferryError) else first_line(error)
+                raise NoSession(reason) from error
             raise
 
     def create_warehouse(self) -> Path:
