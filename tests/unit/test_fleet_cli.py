@@ -709,9 +709,7 @@ def test_mode_without_queue_reports_it_and_succeeds(tmp_path: Path, mode: str) -
     assert (written["jobs"], written["missingQueue"]["condition"]) == ([], "QUEUE_NOT_FOUND")
 
 
-def test_commands_that_need_a_queue_fail_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_that_need_a_queue_fail_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = f"sqlite:///{tmp_path}/missing.db"
     for command in (["list"], ["revert", "sales.orders"], ["wave", "status"]):
