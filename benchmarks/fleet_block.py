@@ -25,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess

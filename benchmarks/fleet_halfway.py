@@ -16,9 +16,9 @@ from sqlalchemy import Engine, insert, text
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.jobs.transitions import BACK, FORWARD
+from tableferry.fleet.queue.conditions import chunks
 from tableferry.fleet.queue.records import to_row
 from tableferry.fleet.queue.schema import events, jobs
-from tableferry.fleet.queue.statements import chunks
 
 TEAMS = 500
 _DAYS = 300

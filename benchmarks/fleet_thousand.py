@@ -34,7 +34,7 @@ sys.path[0] = str(ROOT)
 
 from tests import servers  # noqa: E402
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess  # noqa: E402
+from tableferry.access.metastore_access import MetastoreAccess  # noqa: E402
 from tableferry.fleet.checks.preflight_run import precheck  # noqa: E402
 from tableferry.fleet.jobs.job import TargetFormat  # noqa: E402
 from tableferry.fleet.modes.migrator import migrate  # noqa: E402

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.shadow_runs.run import shadow
+from tableferry.fleet.shadow_runs.update_hive_copy import shadow
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName

@@ -206,6 +206,7 @@ def run_demo(demo: Demo, *, keep: bool = False) -> bool:
         same = show_proof(demo, old_stream)
     finally:
         old_stream.stop()
+    show_cutover(demo)
     show_summary(demo, keep)
     return same
 
@@ -305,9 +306,33 @@ def show_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     return same
 
 
+def show_cutover(demo: Demo) -> None:
+    name, target = f"{demo.silver}.flights_legacy", f"{demo.silver}.flights"
+    accepted = ("LEGACY_TABLE_WRITTEN_RECENTLY",)
+    words = f"pipelines cutover {target} {demo.project}"
+    demo.step(
+        "11. Cut the readers over",
+        f"Readers still query {name}. The name becomes a view of {target}.",
+        "First, the command lists what readers will notice. It doesn't know that the old stream is stopped.",
+    )
+    demo.command(f"{words} --dry-run")
+    planned = pipelines.plan_cutover(demo.project, demo.spark, target)
+    pipelines.print_cutover_plan(demo.console, planned)
+    demo.command(f"{words} --accept {accepted[0]}")
+    pipelines.print_cutover(
+        demo.console, pipelines.cut_over(demo.project, demo.spark, target, accept=accepted)
+    )
+    tables = (name, f"{name}__legacy", target)
+    rows = [(table, demo.spark.table(table).count()) for table in tables]
+    report.table(demo.console, ("table", "rows"), rows)
+    demo.step("12. Cut them back", "You can always go back. The old stream would continue where it stopped.")
+    demo.command(f"{words} --undo")
+    pipelines.print_cutover_undo(demo.console, pipelines.undo_cutover(demo.project, demo.spark, target))
+
+
 def show_summary(demo: Demo, keep: bool) -> None:
     demo.step(
-        "11. Remove the migration", "The state of the migrations is removed. Tables and streaming flows stay."
+        "13. Remove the migration", "The state of the migrations is removed. Tables and streaming flows stay."
     )
     if keep:
         demo.print_text("With --keep, you run it yourself:")

@@ -29,8 +29,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from tableferry import report, verify
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.errors import TableferryError
-from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.pauses import resumed
 from tableferry.fleet.modes.communicator import communicate

@@ -212,7 +212,7 @@ def python_page(package: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     **{
         f"reference/python/{package}.md": partial(python_page, f"tableferry.{package}")
-        for package in ("pipelines", "fleet", "convert", "verify")
+        for package in ("pipelines", "fleet", "convert", "verify", "doctor")
     },
     "reference/python/session.md": partial(python_page, "tableferry.spark.session"),
     "reference/cli.md": cli_page,

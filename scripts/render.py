@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 from pathlib import Path
 
-from scripts import phase_diagram
+from scripts import doctor_page, phase_diagram
 from scripts.native import render_native
 
 from tableferry import new
@@ -84,6 +84,7 @@ def main() -> None:
     render_native(ROOT / "native")
     render_golden(GOLDEN)
     phase_diagram.write()
+    doctor_page.write()
 
 
 def root_bundle(folder: Path) -> Path:

@@ -11,10 +11,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 from scripts import reference_pages
-
-_TITLE = re.compile(r"^# \d+[.:] (.+)$", re.MULTILINE)
 
 # References that a browser loads automatically. Links may lead anywhere.
 _LOADED = re.compile(
@@ -26,28 +23,11 @@ _LOADED = re.compile(
 )
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions in the navigation by their titles."""
-    pages: list[object] = ["decisions/index.md"]
-    pages += [{title.replace("`", ""): f"decisions/{name}"} for name, title in _decisions(config)]
-    assert config.nav is not None
-    config.nav = [{"Decisions": pages} if "Decisions" in entry else entry for entry in config.nav]
-    return config
-
-
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are generated from the code."""
     for path, render in reference_pages.PAGES.items():
         files.append(File.generated(config, path, content=render()))
     return files
-
-
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """List the decisions on their first page."""
-    if page.file.src_uri != "decisions/index.md":
-        return markdown
-    rows = [f"| {int(name[:4])} | [{title}]({name}) |" for name, title in _decisions(config)]
-    return "\n".join([markdown, "| | decision |", "|---:|---|", *rows, ""])
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -61,14 +41,3 @@ def on_post_build(config: MkDocsConfig) -> None:
     ]
     if loading:
         raise PluginError("the site loads from other hosts:\n" + "\n".join(sorted(loading)))
-
-
-def _decisions(config: MkDocsConfig) -> list[tuple[str, str]]:
-    """Return each decision's file name and title."""
-    decisions = []
-    for file in sorted(Path(config.docs_dir, "decisions").glob("0*.md")):
-        title = _TITLE.search(file.read_text(encoding="utf-8"))
-        if title is None:
-            raise PluginError(f"{file}: a decision begins with a title such as '# 7. The decision'")
-        decisions.append((file.name, title[1]))
-    return decisions

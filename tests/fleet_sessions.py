@@ -18,7 +18,7 @@ from tests import quick
 from tests.spark.fleets import Fleet, errors, fleet, hive_table
 
 from tableferry.errors import TableferryError, first_line
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.preprocessor import preprocess
 from tableferry.fleet.modes.results import ModeReport

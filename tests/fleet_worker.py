@@ -17,9 +17,9 @@ from tests.fleet_queue import NOW
 
 from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.queue.conditions import chunks
 from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.selections import to_preprocess
-from tableferry.fleet.queue.statements import chunks
 
 LEASE = timedelta(hours=1)
 BATCH = 5

@@ -1,4 +1,4 @@
-"""A Hive table, the table that took its place, and the rows that both should have, kept by hand."""
+"""A target and its Hive copy, with a model of the rows that both should contain."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from tableferry.fleet.hive_copy.changes import Action, ShadowResult
+from tableferry.fleet.hive_copy.update_plan import Action, ShadowResult
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.shadow_runs.run import shadow
+from tableferry.fleet.shadow_runs.update_hive_copy import shadow
 from tableferry.fleet.warehouse.context import Access, Warehouse
 from tableferry.spark import session
 from tableferry.spark.tables import TableName
@@ -27,7 +27,7 @@ ICEBERG, DELTA = TargetFormat.ICEBERG, TargetFormat.DELTA
 
 
 class Crash(Exception):
-    """The run ends here, as if its process had been killed."""
+    """Ends a run as if its process were killed."""
 
 
 @dataclass
@@ -37,13 +37,13 @@ class Pair:
     Attributes:
         spark: The session.
         schema: The schema of both.
-        folder: Where their files are.
-        format: The target's.
-        columns: The columns that aren't the partitions'.
-        keys: The partition columns; empty for a table without.
-        stored: How Hive stores its files, or the clause that says so.
-        options: The target's properties.
-        rows: What the target should have, partition columns last.
+        folder: The folder of their files.
+        format: The format of the target.
+        columns: The columns without the partition columns.
+        keys: The partition columns; empty for an unpartitioned table.
+        stored: The file format of the Hive table, or the clause that defines it.
+        options: The properties of the target.
+        rows: The expected rows of the target, partition columns last.
         baseline: The watermark right after the switch.
     """
 
@@ -64,7 +64,7 @@ class Pair:
 
     @property
     def target(self) -> str:
-        """The target, as statements name it."""
+        """The target's name in statements."""
         return f"{'ice.' if self.format is ICEBERG else ''}{self.schema}.t"
 
     @property
@@ -73,14 +73,14 @@ class Pair:
 
     @property
     def names(self) -> list[str]:
-        """The columns, partition columns last."""
+        """The names of the columns, partition columns last."""
         return [*named(self.columns), *named(self.keys)]
 
     def sql(self, statement: str) -> list[Any]:
         return self.spark.sql(statement).collect()
 
     def make(self, *rows: Values) -> Pair:
-        """Make the Hive table with these rows, and the target over its files."""
+        """Create the Hive table with these rows, and the target over its files."""
         by = f"PARTITIONED BY ({self.keys})" if self.keys else ""
         stored = self.stored if " " in self.stored else f"STORED AS {self.stored}"
         self.sql(f"CREATE TABLE {self.hive} ({self.columns}) {stored} {by} LOCATION '{self.directory}'")
@@ -158,13 +158,13 @@ class Pair:
         self.columns = self.columns.replace(f"{name} INT", f"{name} BIGINT")
 
     def shadow(self, **options: Any) -> ShadowResult:
-        """Run it, and hold that the copy has just the rows that it should."""
+        """Run shadow, and assert that the copy has the expected rows."""
         result = self.run(**options)
         assert self.read() == self.rows
         return result
 
     def done(self) -> dict[str, tuple[Action, int | None]]:
-        """Run it, and say what it did to which partition."""
+        """Run shadow, and return the action and number of rows for each partition."""
         result = self.shadow()
         assert result.comparison_reason == ""
         return {change.partition: (change.action, change.rows) for change in result.updates}
@@ -176,7 +176,7 @@ class Pair:
         return shadow(warehouse, name, hive, self.format, self.baseline, dry_run=dry_run)
 
     def crash(self, at: int) -> bool:
-        """Run it until just after its change number ``at``; say whether there were as many."""
+        """Run shadow until its change number ``at`` is done; return whether the run had that many changes."""
         with dying(at):
             try:
                 self.run()
@@ -186,13 +186,13 @@ class Pair:
 
     def read(self) -> Counter[Values]:
         self.sql(f"REFRESH TABLE {self.hive}")
-        # Until a snapshot has an added column, the copy hasn't it either.
-        there = self.spark.table(self.hive).columns
-        names = (name if name in there else "NULL" for name in self.names)
+        # The copy lacks an added column until a snapshot has it.
+        existing = self.spark.table(self.hive).columns
+        names = (name if name in existing else "NULL" for name in self.names)
         return Counter(tuple(row) for row in self.sql(f"SELECT {', '.join(names)} FROM {self.hive}"))
 
     def synced_folders(self) -> set[str]:
-        """The directories of rewritten partitions that hold files."""
+        """Return the directories of rewritten partitions that contain files."""
         root = Path(f"{self.directory}_sync")
         files = (path for path in root.rglob("*") if path.is_file() and path.name[0] not in "._")
         return {str(file.parent.relative_to(root)) for file in files}
@@ -205,7 +205,7 @@ class Pair:
 
 @contextmanager
 def dying(at: int) -> Iterator[None]:
-    """End a run just after a change of its, counted from 0."""
+    """End a run immediately after its change number ``at``, counted from 0."""
     number = count()
     real = Warehouse.effect
 
@@ -221,7 +221,7 @@ def dying(at: int) -> Iterator[None]:
 
 
 def named(columns: str) -> list[str]:
-    """The names in a list of columns with their types."""
+    """Return the names in a list of columns with their types."""
     return [part.split()[0] for part in re.split(r", (?=[a-z])", columns)] if columns else []
 
 

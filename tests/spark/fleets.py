@@ -1,4 +1,4 @@
-"""A small fleet for the tests: a queue in SQLite, real tables, and a clock that is turned."""
+"""A small fleet for the tests: a queue in SQLite, real tables, and a clock that tests advance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.modes.close import MarkResult, close, mark_to_close
@@ -35,13 +35,13 @@ from tableferry.testing import FixedClock
 
 @dataclass
 class Fleet:
-    """Jobs, tables and time."""
+    """A queue with its tables, session and clock."""
 
     spark: SparkSession
     schema: str
     store: Store
     warehouse: Warehouse
-    # One after the other, so that what a test does between two steps comes where it's to come.
+    # One table after the other, so that a test can act between two steps.
     settings: FleetSettings = field(default_factory=lambda: FleetSettings(tables_at_once=1))
     clock: FixedClock = field(default_factory=lambda: FixedClock(datetime(2026, 3, 1, 9, 30, tzinfo=UTC)))
     theirs: SparkSession | None = None
@@ -64,7 +64,7 @@ class Fleet:
         return preprocess(self.worker())
 
     def notify(self) -> None:
-        """Set the notifications' dates, as the communicator does when all are sent."""
+        """Set the dates of notifications, as the communicator does after it sent all."""
         lease = self.settings.lease
         for job in self.store.claim(to_notify(), "communicator", now=self.clock(), lease=lease, limit=1000):
             level = next(n for n in (1, 2, 3) if getattr(job, f"comm_level{n}_date") is None)
@@ -90,7 +90,7 @@ class Fleet:
         self.notify()
 
     def to_archive(self, table: str) -> None:
-        """End a table's probation, archive its Hive table, and tell its people."""
+        """End a table's probation, archive its Hive table, and record the notification."""
         self.clock.turn(days=14)
         assert errors(self.preprocess()) == []
         assert errors(self.migrate()) == []
@@ -106,13 +106,13 @@ class Fleet:
         return close(self.worker(**how))
 
     def live(self, table: str) -> TableName:
-        """Return what a table is called now: by its new name once it has that, and else by its old one."""
+        """Return the new table's name after the switch, and the old name before it."""
         names = Names.of(self.job(table))
         moved = names.target in job_tables.list_job_tables(self.warehouse, names)
         return names.target if moved else names.main
 
     def rows(self, table: str | TableName) -> list[tuple[Any, ...]]:
-        """Read a table, whatever it is, in its sorted rows."""
+        """Return the sorted rows of a table of any format."""
         name = table if isinstance(table, TableName) else self.name(table)
         details = self.spark.sql(f"DESCRIBE TABLE EXTENDED {name.sql}").collect()
         properties = next((row["data_type"] for row in details if row["col_name"] == "Table Properties"), "")
@@ -121,7 +121,7 @@ class Fleet:
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def write(self, table: str, statement: str) -> None:
-        """Run a statement on a migrated table, written as {t}, in a session of somebody else's."""
+        """Run a statement on a migrated table, written as {t}, in another session."""
         job = self.job(table)
         name = Names.of(job).target
         if job.target_format is TargetFormat.ICEBERG:
@@ -133,7 +133,7 @@ class Fleet:
 
 
 def errors(report: ModeReport) -> list[str]:
-    """Return what went wrong."""
+    """Return the errors and pause reasons of a report."""
     return [
         result.error or result.job.pause_reason
         for result in report.jobs
@@ -165,7 +165,7 @@ def hive_table(
     rows: Iterable[tuple[int, str | None]],
     stored: str = "PARQUET",
 ) -> None:
-    """Make an external Hive table: a number and a time, in partitions by day."""
+    """Create an external Hive table with a number and a time, partitioned by day."""
     spark.sql(
         f"CREATE EXTERNAL TABLE {name} (id INT COMMENT 'its number', at TIMESTAMP) COMMENT 'a table' "
         f"PARTITIONED BY (day STRING) STORED AS {stored} LOCATION '{folder}'"

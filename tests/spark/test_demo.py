@@ -72,6 +72,11 @@ def test_demo_prints_actual_counts(spark: SparkSession, schemas: tuple[str, str]
         f"{silver}.flights: nothing new",
         f"{bronze}.flights and {silver}.flights match: {year:,} rows",
         f"{silver}.aircraft_check and {silver}.aircraft match: {dimension:,} rows",
+        "[LEGACY_TABLE_WRITTEN_RECENTLY] STREAMING UPDATE of stream",
+        f"{silver}.flights_legacy: is a view of {silver}.flights now; the legacy table is "
+        f"{silver}.flights_legacy__legacy",
+        f"{silver}.flights_legacy: is the legacy table again; the view is dropped",
+        f"{silver}.flights_legacy is up to date.",
         f"Everything is in {tmp_path}",
     ):
         assert fact in text

@@ -1,4 +1,4 @@
-"""Owners by a real metastore, and readers by a table made as the lineage system table is documented."""
+"""Owners from a real metastore, and readers from a table with the documented columns of the lineage table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests import conditions, soak
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
+from tableferry.access.unity_catalog import UnityAccess
+from tableferry.access.users_file import read_users
 from tableferry.fleet.access.catalog_access import open_access
-from tableferry.fleet.access.unity_catalog import UnityAccess
-from tableferry.fleet.access.users_file import read_users
 from tableferry.spark.tables import TableName
 
 # https://docs.databricks.com/admin/system-tables/lineage.html
@@ -30,7 +30,9 @@ COLUMNS = (
 
 
 @soak.slow
-def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_owner_of_a_hive_table_is_read_from_the_metastore(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id INT) STORED AS PARQUET")
     name = TableName(("spark_catalog", schema, "t"))
     [row] = spark.sql("SELECT current_user()").collect()
@@ -48,7 +50,7 @@ def test_the_owner_is_the_metastore_s(spark: SparkSession, schema: str, tmp_path
 
 @pytest.fixture
 def lineage(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
-    """A catalog named system, with the lineage table in it."""
+    """Provide a catalog named system with the lineage table."""
     settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(tmp_path)}
     for key, value in settings.items():
         spark.conf.set(f"spark.sql.catalog.system{key}", value)
@@ -60,7 +62,9 @@ def lineage(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
 
 
 @soak.slow
-def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_in: FakeWorkspace) -> None:
+def test_readers_are_the_users_of_the_last_90_days_without_the_owner(
+    spark: SparkSession, lineage: None, logged_in: FakeWorkspace
+) -> None:
     logged_in.put_table("main.shop.orders", "boss@corp.com")
     today = date.today()
     events = [
@@ -89,7 +93,7 @@ def test_readers_of_the_last_90_days(spark: SparkSession, lineage: None, logged_
     assert readers == ("a@corp.com", "z@corp.com")
 
 
-def test_a_session_without_system_tables_is_told_what_to_enable(
+def test_unreadable_lineage_table_is_reported_once(
     spark: SparkSession, logged_in: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged_in.put_table("main.shop.orders", "boss@corp.com")

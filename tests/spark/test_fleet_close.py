@@ -1,4 +1,4 @@
-"""Closing completed tables: what Hive alone needed is gone, and every version of the new table stays."""
+"""Close completed tables: remains of Hive are removed, and every version of the new table stays readable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Death(BaseException):
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet of one Hive table, `t`, in four partitions."""
+    """Provide a fleet with one Hive table, `t`, in four partitions."""
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         hive_table(spark, f"{schema}.t", tmp_path / "t", [(1, "mon"), (2, "tue"), (3, None), (8, "a b%")])
         made = fleet(spark, schema, tmp_path)
@@ -54,9 +54,9 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def completed(ours: Fleet, form: TargetFormat) -> list[int]:
-    """Complete the migration of a table that people write to; return the numbers of its rows."""
+    """Complete the migration of a table during writes, and return the ids of its rows."""
     ours.to_probation("t", form=form)
-    # Appended to Hive's own partition, and rewritten beside it.
+    # Shadow appends to the partition's own directory, or rewrites the partition in another directory.
     ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (9, NULL, 'a b%')")
     ours.write("t", "INSERT INTO {t} VALUES (5, NULL, 'tue'), (6, NULL, 'wed')")
     assert errors(ours.shadow()) == []
@@ -78,7 +78,7 @@ def named(ours: Fleet, form: TargetFormat) -> str:
 
 
 def history(ours: Fleet, form: TargetFormat) -> dict[str, list[Any]]:
-    """Read the rows of all versions."""
+    """Return the rows of each version."""
     if form is TargetFormat.ICEBERG:
         known = ours.spark.sql(f"SELECT snapshot_id FROM {named(ours, form)}.snapshots")
     else:
@@ -111,7 +111,7 @@ def properties(ours: Fleet) -> dict[str, str]:
 # The next test closes an Iceberg table, too.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
 @soak.slow
-def test_what_hive_alone_needed_goes_and_every_version_stays(
+def test_close_removes_hive_remains_and_keeps_files_of_the_new_table(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     expected = completed(ours, form)
@@ -127,7 +127,7 @@ def test_what_hive_alone_needed_goes_and_every_version_stays(
     assert ours.close().jobs == ()
     ours.clock.turn(days=6, minutes=1439)
     assert ours.close().jobs == ()
-    # A job of Hive's has slept for weeks.
+    # A Hive job was suspended for weeks.
     leave(tmp_path / "t" / "day=mon", 7)
     ours.clock.turn(minutes=1)
     before = ours.job("t")
@@ -163,7 +163,7 @@ def test_what_hive_alone_needed_goes_and_every_version_stays(
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 @soak.slow
-def test_time_travel_reads_what_it_read_and_iceberg_may_clean_up_after_itself(
+def test_closed_table_keeps_its_versions_and_allows_cleanup(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     expected = completed(ours, form)
@@ -184,14 +184,14 @@ def test_time_travel_reads_what_it_read_and_iceberg_may_clean_up_after_itself(
         f"CALL ice.system.expire_snapshots(table => '{ours.schema}.t', "
         "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     ).collect()
-    # The row that was deleted was in it, and no snapshot needs it now.
+    # It contained the deleted row, and no snapshot reads it now.
     assert not first.exists()
     assert ids(ours) == expected
 
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 @soak.slow
-def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
+def test_close_resumes_after_a_crash_at_any_change(
     ours: Fleet, tmp_path: Path, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = completed(ours, form)
@@ -204,7 +204,7 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
         raise Death
 
     for _ in range(20):
-        # What is done isn't done again, so each run has the next change for its first.
+        # A run doesn't repeat completed changes, so its first change is the next one.
         with monkeypatch.context() as patch, suppress(Death):
             patch.setattr(Warehouse, "effect", effect)
             assert errors(ours.close()) == []
@@ -212,7 +212,7 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
         deaths += 1
         ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
         assert ids(ours) == expected
-    # The entry, two folders and theirs; with Iceberg also files among the table's own, and the setting.
+    # The catalog entry and the folders; with Iceberg also files in the table's directory and the property.
     assert deaths == (6 if form is TargetFormat.ICEBERG else 4)
     assert tables_in(ours.spark, ours.schema) == ["t"]
     assert not (tmp_path / "t_sync").exists()
@@ -223,7 +223,7 @@ def test_a_worker_dies_after_every_change_and_the_next_one_goes_on(
 
 
 @soak.slow
-def test_nothing_is_dropped_by_who_lost_the_claim_and_the_window_can_be_taken_back_until_then(
+def test_worker_without_its_claim_drops_nothing_and_the_mark_can_be_removed(
     ours: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = completed(ours, TargetFormat.ICEBERG)
@@ -244,7 +244,7 @@ def test_nothing_is_dropped_by_who_lost_the_claim_and_the_window_can_be_taken_ba
     assert lost.outcome == "lost"
     assert tables_in(ours.spark, ours.schema) == ["t", "t_hive_archived"]
     assert properties(ours)[GC] == "false"
-    # The other one has died, too. Its closing has begun, so nobody reverts the table behind its back.
+    # The other worker has died, too. The close has started, so a revert is refused.
     ours.clock.turn(minutes=61)
     with conditions.raises("JOB_BEING_CLOSED", archived=re.compile("t_hive_archived$")):
         ours.revert("t", from_archive=True)
@@ -261,13 +261,13 @@ def test_nothing_is_dropped_by_who_lost_the_claim_and_the_window_can_be_taken_ba
 
 
 @soak.slow
-def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_path: Path) -> None:
+def test_close_is_refused_with_its_blocker_while_the_remains_are_needed(ours: Fleet, tmp_path: Path) -> None:
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.mark("t", days=0)
     spark, schema, hive = ours.spark, ours.schema, ours.name("t_hive_archived").sql
     table = named(ours, TargetFormat.ICEBERG)
     external = f"CREATE EXTERNAL TABLE {schema}.other (id INT) STORED AS PARQUET LOCATION"
-    hindrances = [
+    blockers = [
         (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'true')", "Make it EXTERNAL"),
         (f"ALTER TABLE {hive} SET TBLPROPERTIES ('external.table.purge' = 'false')", ""),
         (
@@ -282,7 +282,7 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
         (f"{external} '{tmp_path}/t_iceberg/data'", f"{schema}.other at"),
         (f"DROP TABLE {schema}.other", ""),
     ]
-    for statement, expects in hindrances:
+    for statement, expects in blockers:
         spark.sql(statement).collect()
         if not expects:
             continue
@@ -310,10 +310,10 @@ def test_what_somebody_else_needs_stays_and_says_who_that_is(ours: Fleet, tmp_pa
 
 
 @soak.slow
-def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
+def test_archived_table_that_would_remove_its_files_is_not_dropped(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the very moment before it is: what was looked at is looked at again, or its files would be gone."""
+    """The property changes after the check and before the drop, so the drop checks it again."""
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.mark("t", days=0)
     hive = ours.name("t_hive_archived").sql
@@ -331,12 +331,14 @@ def test_an_archived_table_that_begins_to_own_its_files_isnt_dropped(
 
 
 @soak.slow
-def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, tmp_path: Path) -> None:
+def test_close_keeps_files_of_an_earlier_migration_that_the_new_table_reads(
+    ours: Fleet, tmp_path: Path
+) -> None:
     expected = completed(ours, TargetFormat.ICEBERG)
     assert errors(ours.revert("t", from_archive=True)) == []
     ours.spark.sql(f"REFRESH TABLE {ours.name('t').sql}")
     assert ids(ours) == expected
-    # What the reverted migration has rewritten is Hive's own by now, and the next one's.
+    # Files that the reverted migration rewrote belong to Hive, and then to the next new table.
     job = resumed(ours.job("t"))
     ours.store.edit(replace(job, probation_gap_days=0), ours.clock())
     ours.preprocess()
@@ -344,7 +346,7 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
     ours.clock.turn(days=14)
     assert errors(ours.migrate()) == []
     ours.notify()
-    # Of the files there, only an older version reads these rows.
+    # Only an older version reads these rows from the files in that folder.
     ours.write("t", "DELETE FROM {t} WHERE id > 4")
     ours.to_archive("t")
     versions = history(ours, TargetFormat.ICEBERG)
@@ -362,7 +364,7 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
     assert closed is not None
     [folder] = closed["kept"]
     assert folder in done.actions[-2]
-    # The record of the first migration isn't this one's.
+    # The file record of the first migration isn't the record of this one.
     [left] = ours.job("t").record.left_directories
     assert "/t_sync/known-" in left
     assert left in done.actions[-1]
@@ -371,7 +373,7 @@ def test_files_of_a_first_migration_that_the_new_table_reads_stay(ours: Fleet, t
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
 @soak.slow
-def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
+def test_unpartitioned_table_with_a_rewritten_hive_copy_is_closed(
     spark: SparkSession, ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     spark.sql(f"CREATE EXTERNAL TABLE {ours.schema}.u (id INT) STORED AS PARQUET LOCATION '{tmp_path}/u'")
@@ -409,10 +411,10 @@ def test_a_table_without_partitions_that_was_rewritten_elsewhere_is_closed(
 
 
 @soak.slow
-def test_what_this_process_cant_reach_is_named_for_its_owner(
+def test_close_lists_directories_that_it_cannot_remove(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a Hive table that somebody has dropped by hand is no obstacle."""
+    """The Hive table was dropped by hand."""
     expected = completed(ours, TargetFormat.ICEBERG)
     ours.spark.sql(f"DROP TABLE {ours.name('t_hive_archived').sql}")
     [leftover] = list_leftovers(ours.warehouse, [ours.job("t")])
@@ -430,7 +432,7 @@ def test_what_this_process_cant_reach_is_named_for_its_owner(
 
 
 @soak.slow
-def test_a_delta_log_names_files_elsewhere_as_long_as_a_version_has_them(
+def test_referenced_files_of_a_delta_table_include_those_of_older_versions(
     spark: SparkSession, schema: str, tmp_path: Path, ours: Fleet
 ) -> None:
     spark.sql(f"CREATE TABLE {schema}.a (id INT) USING delta LOCATION '{tmp_path}/a b'")
@@ -448,7 +450,7 @@ def test_a_delta_log_names_files_elsewhere_as_long_as_a_version_has_them(
     assert elsewhere() == {theirs}
     spark.sql(f"DELETE FROM {schema}.b WHERE id = 1")
     assert elsewhere() == {theirs}
-    # Of the commits only the last is left, and a checkpoint that names what was removed.
+    # Only the last commit remains, and a checkpoint that lists the removed files.
     spark.sql(f"ALTER TABLE {schema}.b SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     spark.sql(f"INSERT INTO {schema}.b VALUES (3)")
     log = tmp_path / "b" / "_delta_log"

@@ -1,8 +1,8 @@
-"""Eight workers in two processes on one metastore move tables in all directions, and die anywhere.
+"""Eight workers in two processes on one metastore migrate and revert tables, and die at random changes.
 
-Each round they run at once, in random modes, and most of them die at a random change; now and then a whole
-process is killed. Between the rounds leases lapse, people write, and paused jobs are resumed. What was
-written is known here alone. TABLEFERRY_KILLS says after how many deaths it ends.
+In each round they run concurrently in random modes, and most die at a random change; sometimes a whole
+process is killed. Between the rounds leases expire, rows are written, and paused jobs are resumed. Only this
+module knows the written rows. TABLEFERRY_KILLS is the number of deaths after which the test ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tableferry.spark.tables import TableName
 SCHEMA = "crowd"
 TABLES = int(os.environ.get("TABLEFERRY_TABLES", "24"))
 WORKERS = 4  # In each of two processes.
-# Of few tables at once, so that all workers of a round end at about the same time.
+# A small batch, so that all workers of a round end at about the same time.
 MOST = 2
 KILLS = int(os.environ.get("TABLEFERRY_KILLS", "60"))
 ROUNDS = 80
@@ -46,23 +46,23 @@ RESTS = {
     "revert": (State.ICEBERG_DROPPED, State.ICEBERG_DROPPED),
     "stay": (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED),
 }
-# As often as a scheduler runs them, and where most can go wrong.
+# The weights follow a scheduler's frequencies and the number of possible failures.
 MODES = {"migrate": 6, "shadow": 2, "revert": 2, "preprocess": 1}
-# Whoever has these must look at rows; nobody but the workers changed any that weren't accounted for.
+# These mean lost or unexpected rows, which only a worker can have caused here.
 NEVER = {PauseReason.ROWS_DIFFER, PauseReason.WRITTEN_LATE, PauseReason.PARTITIONS_REMOVED}
 
 
 @dataclass
 class Crowd:
-    """Workers, their tables, and what is known of these.
+    """Workers, their tables, and the expected rows.
 
     Attributes:
-        goals: Where each table is to end.
-        rows: What was written into each.
-        deaths: How many workers died, by what they ran.
-        processes_killed: How many times all workers of a process died at once.
-        pauses: Why jobs paused, and how often.
-        said: What became of tables in the runs that ended, and how often.
+        goals: The final state of each table.
+        rows: The rows that were written into each table.
+        deaths: The number of workers that died, by mode.
+        processes_killed: The number of processes that were killed with all their workers.
+        pauses: The number of pauses by reason.
+        results: The number of results by text, for runs that ended.
     """
 
     address: str
@@ -75,12 +75,12 @@ class Crowd:
     deaths: Counter[str] = field(default_factory=Counter)
     processes_killed: int = 0
     pauses: Counter[str] = field(default_factory=Counter)
-    said: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
     minutes: int = 0
     written: int = 100
 
     def begin(self, generation: int) -> None:
-        """Make tables, half of them to become Delta, a third of text, and put them into the queue."""
+        """Create tables with random target formats, a third of them text files, and add them to the queue."""
         formats = {
             f"g{generation}_{number}": self.chance.choice(list(TargetFormat)) for number in range(TABLES)
         }
@@ -93,7 +93,7 @@ class Crowd:
                 TableName(("spark_catalog", SCHEMA, table)),
                 form,
                 initial_gap_days=0,
-                # Those that are to stay, or to be reverted, aren't archived meanwhile.
+                # Tables that stay or are reverted aren't archived during the test.
                 probation_gap_days=1 if self.goals[table] == "archive" else 10_000,
                 rewrite=True,
             )
@@ -107,15 +107,15 @@ class Crowd:
 
     @property
     def kills(self) -> int:
-        """How many workers died."""
+        """The number of workers that died."""
         return self.deaths.total()
 
     def left(self) -> list[str]:
-        """Return the tables that aren't where they are to end."""
+        """Return the tables that haven't reached their final state."""
         return [table for table, job in self.jobs().items() if job.pair != RESTS[self.goals[table]]]
 
     def round(self, *, deadly: bool) -> None:
-        """Let all workers run at once, and then everything happen that happens between two runs."""
+        """Run all workers concurrently; then let leases expire, resume jobs and write rows."""
         tasks = [[self._task(f"w{p}{w}", deadly) for w in range(WORKERS)] for p in (0, 1)]
         running = [
             process.call(fleet_sessions.crowd, some)
@@ -142,7 +142,7 @@ class Crowd:
             for table, job in resting.items()
             if self.goals[table] == "revert" and job.claimed_by is None
         ]
-        # A worker that has nothing to do can't die at it.
+        # A worker without work has no change to die at.
         modes = dict(MODES)
         if not resting:
             del modes["shadow"]
@@ -159,9 +159,9 @@ class Crowd:
     def _count(self, tasks: list[Task], outcomes: list[Outcome]) -> None:
         for task, outcome in zip(tasks, outcomes, strict=True):
             self.deaths[task.mode] += outcome.died
-            self.said.update(what[:100] for _, what in outcome.jobs)
+            self.results.update(what[:100] for _, what in outcome.jobs)
             if outcome.refused:
-                self.said[outcome.refused[:100]] += 1
+                self.results[outcome.refused[:100]] += 1
 
     def _restart(self, number: int) -> None:
         self.processes[number].close()
@@ -183,7 +183,7 @@ class Crowd:
             self.store.edit(resumed(job), self.store.now())
 
     def _write(self) -> None:
-        """Let people write into some tables; where a revert is under way they have been told to wait."""
+        """Write into some tables, except those in a revert, whose writers were told to wait."""
         jobs = self.jobs()
         for table in self.chance.sample(sorted(jobs), min(5, TABLES)):
             self.written += 1
@@ -210,13 +210,13 @@ def all_of_them(tmp_path: Path) -> Iterator[Crowd]:
 
 
 @soak.only
-def test_no_row_is_lost_or_doubled_however_many_workers_die(all_of_them: Crowd) -> None:
+def test_no_row_is_lost_or_duplicated_when_workers_die(all_of_them: Crowd) -> None:
     ours, generation = all_of_them, 0
     while ours.kills < KILLS:
         generation += 1
         ours.begin(generation)
         for number in range(ROUNDS):
-            # Then they live, so that all tables come to where they are to end.
+            # In the second half no worker dies, so that all tables reach their final state.
             ours.round(deadly=number < ROUNDS // 2 and ours.kills < KILLS)
             if not ours.left():
                 break
@@ -233,7 +233,7 @@ def test_no_row_is_lost_or_doubled_however_many_workers_die(all_of_them: Crowd) 
         print(
             f"generation {generation}, {number + 1} rounds: {sum(map(len, ours.rows.values()))} rows in "
             f"{TABLES} tables; so far {ours.kills} workers died ({dict(ours.deaths)}), "
-            f"{ours.processes_killed} times a whole process, pauses {dict(ours.pauses)}, runs said "
-            f"{dict(ours.said)}",
+            f"{ours.processes_killed} times a whole process, pauses {dict(ours.pauses)}, results "
+            f"{dict(ours.results)}",
             flush=True,
         )

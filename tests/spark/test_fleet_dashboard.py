@@ -18,14 +18,14 @@ from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import labels
 from tableferry.fleet.reports.dashboard import datasets
-from tableferry.fleet.reports.figures import PHASE_WORDS, Phase
+from tableferry.fleet.reports.figure_types import PHASE_WORDS, Phase
 from tableferry.fleet.reports.status import read_status
 from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The dashboard's queries ask the real clock.
+# The dashboard's queries read the real clock.
 NOW = datetime.now(UTC)
 
 
@@ -45,7 +45,7 @@ def change(store: Store, tables: Sequence[str], at: datetime, **values: Any) -> 
 
 
 def fill(store: Store) -> NotificationRecord:
-    """Add a table that is completed, a paused one, and one for each way of being stuck.
+    """Add a completed table, a paused one, and one for each reason of being stuck.
 
     Returns:
         The notification that isn't sent.
@@ -145,7 +145,7 @@ def test_figures_and_datasets_of_delta_queue_are_those_of_sqlite(
     pace = figures.pace[-1]
     moved = {"Migrated": pace.migrated, "Archived": pace.finished}
     assert {row["what"]: row["tables"] for row in rows["pace"]} == moved == {"Migrated": 1, "Archived": 1}
-    # The queries may be run on the next day.
+    # The queries may run on the next day.
     over_time = {
         (row["day"], row["phase"]): row["tables"]
         for row in rows["over_time"]

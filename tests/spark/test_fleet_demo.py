@@ -1,4 +1,4 @@
-"""What `make demo-fleet` tells is true, also of a few of its tables."""
+"""`make demo-fleet` prints correct results, here for a few of its tables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FEW = ("flights_ua", "flights_b6", "planes", "planes_orc", "airports_csv")
 
 @pytest.fixture
 def unmade(spark: SparkSession, schema: str) -> Iterator[str]:
-    """The name of a schema that the demo makes; it goes with all its tables."""
+    """Provide the name of a schema that the demo creates, and drop the schema with its tables."""
     yield f"{schema}_demo"
     spark.sql(f"DROP SCHEMA IF EXISTS {schema}_demo CASCADE")
 
 
-@soak.only  # In make test test_fleet_end_to_end.py has all five modes.
-def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, tmp_path: Path) -> None:
+@soak.only  # In make test, test_fleet_end_to_end.py runs all five modes.
+def test_fleet_demo_prints_correct_results(spark: SparkSession, unmade: str, tmp_path: Path) -> None:
     printed = io.StringIO()
     mailbox = demo_fleet.Mailbox()
     store = open_store(f"sqlite:///{tmp_path / 'fleet.db'}")
@@ -59,5 +59,5 @@ def test_the_demo_of_a_fleet_tells_the_truth(spark: SparkSession, unmade: str, t
     assert levels == {"1", "2", "3"}
 
 
-def test_the_demo_has_eight_tables() -> None:
+def test_fleet_demo_has_eight_tables() -> None:
     assert len({recipe.table for recipe in demo_fleet.recipes()}) == 8

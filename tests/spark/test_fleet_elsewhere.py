@@ -1,4 +1,4 @@
-"""Tables whose new ones are in another schema or catalog: there, and back with every row."""
+"""Migration to another schema or catalog, and its revert, keep every row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tableferry.spark import session
 from tableferry.spark.tables import TableName
 
 CATALOG = "elsewhere"
-"""A REST catalog; it is a server, as real ones are."""
+"""The name of a REST catalog, which a server provides."""
 
 ICEBERG, DELTA = TargetFormat
 
@@ -38,9 +38,9 @@ def _catalog(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path, _catalog: None) -> Iterator[Fleet]:
-    """A fleet of one partitioned Hive table, `orders`, and empty schemas for the new one."""
+    """Provide a fleet with one partitioned Hive table, `orders`, and empty schemas for the new table."""
     spark.sql(f"CREATE SCHEMA {schema}_lake")
-    # In another session, for this one's catalog is set up at its first use, as the fleet wants it.
+    # Another session creates it, because the fleet configures the catalog before this session's first use.
     theirs = session.beside(spark)
     assert theirs is not None
     theirs.sql(f"CREATE SCHEMA {CATALOG}.{schema}")
@@ -50,7 +50,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path, _catalog: None) -> It
 
 
 def place(ours: Fleet, catalog: str, old_name: OldName) -> dict[str, Any]:
-    """Return where the new table is made: in another schema, or in another catalog."""
+    """Return a job's options for a new table in another schema or catalog."""
     if catalog == CATALOG:
         return {"target_catalog": catalog, "target_schema": ours.schema, "old_name": old_name}
     return {"target_catalog": catalog, "target_schema": f"{ours.schema}_lake", "old_name": old_name}
@@ -66,7 +66,9 @@ MORE_PLACES = [
 
 @pytest.mark.parametrize(("form", "catalog", "old_name"), soak.amount(PLACES, PLACES + MORE_PLACES))
 @soak.slow
-def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name: OldName) -> None:
+def test_table_is_migrated_to_another_schema_or_catalog_and_reverted(
+    ours: Fleet, form: TargetFormat, catalog: str, old_name: OldName
+) -> None:
     before, where = ours.rows("orders"), place(ours, catalog, old_name)
     lake = TableName((where["target_catalog"], where["target_schema"]))
     ours.add("orders", form=form, **where)
@@ -110,7 +112,7 @@ def test_there_and_back(ours: Fleet, form: TargetFormat, catalog: str, old_name:
 
 
 @soak.slow
-def test_what_is_left_of_a_table_that_moved_is_closed(ours: Fleet) -> None:
+def test_close_of_a_table_in_another_catalog_keeps_its_view_and_rows(ours: Fleet) -> None:
     ours.to_probation("orders", form=ICEBERG, **place(ours, CATALOG, OldName.VIEW))
     ours.write("orders", "DELETE FROM {t} WHERE id = 1")
     ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'b')")
@@ -126,7 +128,7 @@ def test_what_is_left_of_a_table_that_moved_is_closed(ours: Fleet) -> None:
 
 
 @soak.slow
-def test_a_view_has_the_columns_that_come_later_and_refuses_writers(ours: Fleet) -> None:
+def test_view_at_the_old_name_has_added_columns_and_refuses_writes(ours: Fleet) -> None:
     ours.to_probation("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
     ours.write("orders", "ALTER TABLE {t} ADD COLUMN more INT")
     ours.write("orders", "INSERT INTO {t} (id, day, more) VALUES (4, 'a', 7)")
@@ -137,7 +139,7 @@ def test_a_view_has_the_columns_that_come_later_and_refuses_writers(ours: Fleet)
 
 
 @soak.slow
-def test_what_is_written_to_the_table_that_keeps_its_name_comes_late(ours: Fleet) -> None:
+def test_row_written_to_a_hive_table_that_keeps_its_name_is_late(ours: Fleet) -> None:
     ours.to_probation("orders", form=ICEBERG, **place(ours, "spark_catalog", OldName.TABLE))
     ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (4, NULL, 'a')")
     [late] = errors(ours.shadow())
@@ -145,7 +147,7 @@ def test_what_is_written_to_the_table_that_keeps_its_name_comes_late(ours: Fleet
 
 
 @soak.slow
-def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
+def test_session_with_documented_settings_reads_tables_by_their_old_names(
     ours: Fleet, spark: SparkSession, tmp_path: Path
 ) -> None:
     hive_table(spark, f"{ours.schema}.moved", tmp_path / "moved", [(7, "a")])
@@ -155,7 +157,7 @@ def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
     block = page.partition('```properties title="spark-defaults.conf"\n')[2].partition("```")[0]
     reader = spark.newSession()
     for key, value in (line.split(" ") for line in block.splitlines()):
-        # Extensions and jars are the process's, which has them.
+        # The process already has the extensions and jars.
         if key not in ("spark.sql.extensions", "spark.jars.packages"):
             reader.conf.set(key, value)
     ours.write("orders", "INSERT INTO {t} VALUES (4, NULL, 'a')")
@@ -165,7 +167,7 @@ def test_a_session_that_is_set_up_as_the_docs_say_reads_by_the_old_names(
         assert [row[0] for row in shown] == rows
 
 
-def test_a_place_that_isnt_there_is_refused_before_anybody_is_told(ours: Fleet) -> None:
+def test_missing_target_schema_is_refused_before_any_notification(ours: Fleet) -> None:
     ours.add("orders", form=ICEBERG, target_schema="nowhere", old_name=OldName.VIEW)
     [refused] = errors(ours.preprocess())
     assert f"CREATE SCHEMA {TableName(('spark_catalog', 'nowhere')).sql}" in refused
@@ -173,19 +175,19 @@ def test_a_place_that_isnt_there_is_refused_before_anybody_is_told(ours: Fleet) 
 
 
 class Crash(BaseException):
-    """The worker dies."""
+    """A worker dies."""
 
 
-def started(ours: Fleet, form: TargetFormat, old_name: OldName) -> None:
-    """Let a job wait for its migration."""
+def add_due_job(ours: Fleet, form: TargetFormat, old_name: OldName) -> None:
+    """Add a job, and prepare it until its migration is due."""
     ours.add("orders", form=form, **place(ours, "spark_catalog", old_name))
     assert errors(ours.preprocess()) == []
     ours.notify()
     ours.clock.turn(days=14)
 
 
-def given_up(ours: Fleet) -> list[str]:
-    """Pause a job whose worker died, as a person does, and revert it."""
+def pause_and_revert(ours: Fleet) -> list[str]:
+    """Pause a job whose worker died, as a user does, and revert it."""
     ours.clock.turn(days=1)
     ours.store.edit(ours.job("orders").paused(PauseReason.PAUSED_BY_USER), ours.clock())
     return errors(ours.revert("orders"))
@@ -193,10 +195,10 @@ def given_up(ours: Fleet) -> list[str]:
 
 @pytest.mark.parametrize("form", [DELTA, ICEBERG])
 @soak.slow
-def test_of_two_tables_with_one_target_neither_takes_the_other_s_rows(
+def test_two_tables_with_the_same_target_keep_their_own_rows(
     ours: Fleet, spark: SparkSession, tmp_path: Path, form: TargetFormat
 ) -> None:
-    started(ours, form, OldName.VIEW)
+    add_due_job(ours, form, OldName.VIEW)
     us = fleet(spark, f"{ours.schema}_us", tmp_path)
     spark.sql(f"CREATE SCHEMA {us.schema}")
     hive_table(spark, us.name("orders").sql, tmp_path / "us", [(7, "a"), (8, "b"), (9, None)])
@@ -205,7 +207,7 @@ def test_of_two_tables_with_one_target_neither_takes_the_other_s_rows(
     [refused] = errors(us.preprocess())
     assert us.job("orders").pause_reason.startswith("NAME_TAKEN: ")
     assert f"{ours.name('orders')} becomes" in refused
-    # An earlier version let it go on.
+    # An earlier version migrated it.
     blocked = replace(us.job("orders"), state=State.WRITES_BLOCKED, desired_state=State.ICEBERG_READY)
     us.store.edit(replace(blocked, in_process=True), us.clock())
     assert errors(ours.migrate()) == []
@@ -218,10 +220,10 @@ def test_of_two_tables_with_one_target_neither_takes_the_other_s_rows(
 
 
 @pytest.mark.parametrize("form", [ICEBERG, pytest.param(DELTA, marks=soak.slow)])
-def test_a_switch_that_never_was_is_reverted_with_all_that_was_written_to_hive(
+def test_revert_before_the_switch_keeps_rows_written_to_hive(
     ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started(ours, form, OldName.VIEW)
+    add_due_job(ours, form, OldName.VIEW)
 
     def dying(step: Step, *given: Any) -> Job:
         if isinstance(step, CheckFence):
@@ -234,13 +236,13 @@ def test_a_switch_that_never_was_is_reverted_with_all_that_was_written_to_hive(
             ours.migrate()
     assert ours.job("orders").state is State.ICEBERG_READY
     ours.spark.sql(f"INSERT INTO {ours.schema}.orders VALUES (4, NULL, 'a')")
-    assert given_up(ours) == []
+    assert pause_and_revert(ours) == []
     assert [row[0] for row in ours.rows("orders")] == [1, 2, 3, 4]
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 
 
 @soak.slow
-def test_a_view_that_somebody_altered_stops_a_revert_before_the_new_table_loses_its_name(
+def test_revert_is_refused_if_the_view_at_the_old_name_was_altered(
     ours: Fleet,
 ) -> None:
     ours.to_probation("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
@@ -257,7 +259,7 @@ def test_a_view_that_somebody_altered_stops_a_revert_before_the_new_table_loses_
 
 
 @soak.slow
-def test_a_trial_where_the_new_table_s_own_files_go_is_found(ours: Fleet, tmp_path: Path) -> None:
+def test_table_in_the_directory_of_the_new_table_is_refused(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("trial").sql, tmp_path / "orders_iceberg", [(7, "a")])
     ours.add("orders", form=ICEBERG, **place(ours, "spark_catalog", OldName.VIEW))
     [refused] = errors(ours.preprocess())
@@ -265,7 +267,7 @@ def test_a_trial_where_the_new_table_s_own_files_go_is_found(ours: Fleet, tmp_pa
     assert "trial at " in refused
 
 
-def test_a_table_that_has_the_new_name_already_is_left_alone(ours: Fleet) -> None:
+def test_existing_table_with_the_new_name_is_refused(ours: Fleet) -> None:
     ours.spark.sql(f"CREATE TABLE {ours.schema}_lake.orders (other INT) USING delta")
     ours.add("orders", form=DELTA, **place(ours, "spark_catalog", OldName.VIEW))
     [refused] = errors(ours.preprocess())

@@ -1,4 +1,4 @@
-"""Every mode from end to end, on real tables: forward, on probation, into the archive, and back."""
+"""Every mode on real tables: migration, probation, archive and revert."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Death(BaseException):
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet of one partitioned Hive table, `orders`."""
+    """Provide a fleet with one partitioned Hive table, `orders`."""
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         hive_table(spark, f"{schema}.orders", tmp_path / "orders", [(1, "a"), (2, "b"), (3, None)])
         yield fleet(spark, schema, tmp_path)
 
 
-def test_a_table_that_is_recreated_before_its_migration_is_checked_and_announced_again(
+def test_table_recreated_before_its_migration_is_checked_and_announced_again(
     ours: Fleet, tmp_path: Path
 ) -> None:
     ours.add("orders")
@@ -63,19 +63,19 @@ def test_a_table_that_is_recreated_before_its_migration_is_checked_and_announced
 
 # The other format is covered by the property test and by test_fleet_warehouse.py.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
-def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None:
+def test_table_is_migrated_and_archived(ours: Fleet, form: TargetFormat) -> None:
     before = ours.rows("orders")
     ours.add("orders", form=form)
     assert errors(ours.preprocess()) == []
-    assert ours.migrate().jobs == ()  # Nobody was notified.
+    assert ours.migrate().jobs == ()  # No owner was notified yet.
     ours.notify()
     ours.clock.turn(days=13, minutes=1439)
-    assert ours.migrate().jobs == ()  # Not yet.
+    assert ours.migrate().jobs == ()  # The gap hasn't passed yet.
     ours.clock.turn(minutes=1)
     job = ours.job("orders")
     [planned] = ours.migrate(dry_run=True).jobs
     block = f"block writes to spark_catalog.{ours.schema}.orders"
-    # Rows are compared before that.
+    # Rows are compared before the block.
     assert planned.actions.index(block) == 3
     assert ours.job("orders") == job
     assert tables_in(ours.spark, ours.schema) == ["orders"]
@@ -93,7 +93,7 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     after = ours.rows("orders")
     assert len(after) == 3
     assert ours.rows("orders_hive") == after
-    assert ours.shadow().jobs[0].actions == ()  # Nothing to copy.
+    assert ours.shadow().jobs[0].actions == ()  # No row changed.
 
     ours.write("orders", "INSERT INTO {t} VALUES (5, NULL, 'b')")
     ours.clock.turn(days=14)
@@ -106,9 +106,9 @@ def test_a_table_is_migrated_end_to_end(ours: Fleet, form: TargetFormat) -> None
     assert not ours.job("orders").in_process
 
 
-@soak.only  # In make test the property reverts tables, and test_fleet_warehouse.py has each change of it.
+@soak.only  # In make test, test_fleet_property.py and test_fleet_warehouse.py revert tables.
 @pytest.mark.parametrize("form", FORMATS)
-def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revert_keeps_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     ours.to_probation("orders", form=form)
     ours.write("orders", "INSERT INTO {t} VALUES (4, TIMESTAMP '2026-02-01 00:00:00', 'a')")
     ours.write("orders", "DELETE FROM {t} WHERE id = 2")
@@ -117,7 +117,7 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
 
     def late(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         if isinstance(step, DropCopy):
-            # Who had opened the new table before its name went back to Hive.
+            # A writer that opened the new table before its name became Hive's again.
             name = ours.name(copy)
             target = warehouse.named(name, form)
             ours.spark.sql(f"INSERT INTO {target.sql} VALUES (5, NULL, 'b')")
@@ -145,12 +145,12 @@ def test_back_with_every_row(ours: Fleet, form: TargetFormat, monkeypatch: pytes
     assert len(ours.rows("orders")) == len(after) + 1
 
 
-@soak.only  # In make test the property has a death before and behind each kind of effect.
+@soak.only  # In make test, workers of test_fleet_property.py die before and after each kind of effect.
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_worker_dies_after_every_step(
+def test_migration_and_revert_resume_after_a_crash_at_any_step(
     ours: Fleet, form: TargetFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step is the last of one worker: the next one takes its lease over, and goes on from there."""
+    """A worker dies after each step; the next worker claims the job and resumes it."""
     died: set[tuple[State, State, Step]] = set()
 
     def deadly(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
@@ -160,14 +160,14 @@ def test_a_worker_dies_after_every_step(
             raise Death
         return job
 
-    def until_it_lives(run: object) -> None:
+    def run_until_it_survives(run: object) -> None:
         for _ in range(20):
             try:
                 assert errors(run()) == []  # type: ignore[operator]
                 return
             except Death:
                 ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
-        raise AssertionError("it never came to rest")
+        raise AssertionError("each run died")
 
     before = ours.rows("orders")
     ours.add("orders", form=form)
@@ -175,7 +175,7 @@ def test_a_worker_dies_after_every_step(
     ours.notify()
     ours.clock.turn(days=14)
     monkeypatch.setattr(job_run, "perform", deadly)
-    until_it_lives(ours.migrate)
+    run_until_it_survives(ours.migrate)
     assert ours.rows("orders") == ours.rows("orders_hive") == before
     assert len(died) >= 9
     ours.notify()
@@ -184,14 +184,14 @@ def test_a_worker_dies_after_every_step(
     ours.write("orders", "DELETE FROM {t} WHERE id = 2")
     after = ours.rows("orders")
     migration_start = iter([("orders",)])
-    until_it_lives(lambda: ours.revert(*next(migration_start, ())))
+    run_until_it_survives(lambda: ours.revert(*next(migration_start, ())))
     assert ours.rows("orders") == after
     assert tables_in(ours.spark, ours.schema) == ["orders"]
 
 
-@soak.only  # test_fleet_warehouse.py has a migration of an empty table.
+@soak.only  # test_fleet_warehouse.py migrates an empty table.
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_table_without_rows_is_migrated_end_to_end(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
+def test_empty_table_is_migrated_and_reverted(ours: Fleet, form: TargetFormat, tmp_path: Path) -> None:
     hive_table(ours.spark, f"{ours.schema}.empty", tmp_path / "empty", [])
     ours.to_probation("empty", form=form)
     assert ours.shadow().jobs[0].actions == ()
@@ -205,7 +205,7 @@ def test_a_table_without_rows_is_migrated_end_to_end(ours: Fleet, form: TargetFo
 
 
 @soak.slow
-def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_written_after_the_block_is_copied(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Step] = []
 
     def late(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
@@ -223,7 +223,7 @@ def test_what_is_written_behind_the_block_is_copied(ours: Fleet, monkeypatch: py
 
 
 @soak.only
-def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_pauses_if_writes_continue_after_the_block(ours: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         job = perform(step, job, warehouse, save)
         if job.state is State.WRITES_BLOCKED:
@@ -243,7 +243,7 @@ def test_who_never_stops_writing_pauses_the_job(ours: Fleet, monkeypatch: pytest
 
 
 @soak.slow
-def test_several_tables_at_once_keep_their_rows_forward_and_back(
+def test_tables_migrated_and_reverted_concurrently_keep_their_rows(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     ours = fleet(spark, schema, tmp_path)
@@ -251,7 +251,7 @@ def test_several_tables_at_once_keep_their_rows_forward_and_back(
     rows: dict[str, list[tuple[Any, ...]]] = {}
 
     def read(table: str) -> list[tuple[Any, ...]]:
-        # This session doesn't hear of what others write, among them the worker's own.
+        # This session caches the table, so it doesn't see files of other sessions, such as the workers'.
         spark.catalog.refreshTable(f"{schema}.{table}")
         return ours.rows(table)
 
@@ -268,7 +268,7 @@ def test_several_tables_at_once_keep_their_rows_forward_and_back(
         ours.notify()
         for number, table in enumerate(rows, start=4):
             assert read(table) == read(f"{table}_hive") == rows[table]
-            # A row into a partition that there is, and one into another: both ways of copying it back.
+            # Shadow copies a row of an existing partition and a row of a new partition in different ways.
             for day in ("a", "new"):
                 ours.write(table, f"INSERT INTO {{t}} VALUES ({number}, TIMESTAMP '2026-02-01', '{day}')")
             rows[table] = ours.rows(table)
@@ -281,10 +281,10 @@ def test_several_tables_at_once_keep_their_rows_forward_and_back(
     assert all(read(table) == rows[table] for table in rows)
 
 
-# A deletion is what counts here, and both formats' copies are brought in step by the same code.
+# The same code updates the Hive copies of both formats.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 @soak.slow
-def test_rows_that_were_deleted_stay_so_when_their_partition_is_written_to_again(
+def test_deleted_rows_stay_deleted_when_their_partition_is_written_again(
     ours: Fleet, form: TargetFormat
 ) -> None:
     ours.to_probation("orders", form=form)

@@ -1,4 +1,4 @@
-"""A table that people dropped or replaced in probation doesn't block its job, and a revert keeps its rows."""
+"""Tables dropped or replaced during probation don't block their job, and a revert keeps the rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_dropped_hive_copy_is_given_up_or_created_again_by_a_revert(
     ours.write("u", "INSERT INTO {t} VALUES (3, NULL, 'b')")
     for table in ("t", "u"):
         drop(ours, f"{table}_hive")
-    # The first run of shadow finds it, and not the third failure.
+    # The first shadow run finds it, instead of three failures.
     assert len(errors(ours.shadow())) == 2
     for table in ("t", "u"):
         assert reason(ours.job(table)) is PauseReason.HIVE_COPY_MISSING
@@ -95,7 +95,7 @@ def test_revert_works_after_the_new_table_was_dropped(
     assert errors(ours.revert("t", "u")) == []
     assert tables_in(ours.spark, ours.schema) == ["t", "u"]
     if form is DELTA:
-        # The log was left, so nothing was lost.
+        # The log remained, so no row was lost.
         assert numbers(ours, "t") == [1, 2, 3]
         assert ours.job("t").pause_reason == "REVERTED"
         assert not (tmp_path / "t" / "_delta_log").exists()
@@ -183,18 +183,18 @@ def test_shadow_reports_dropped_moved_and_added_partitions_of_the_hive_copy(
     [stopped] = errors(ours.shadow())
     assert f"[HIVE_COPY_CHANGED_BY_HAND] {ours.name('t_hive')}: The partitions day=a were changed" in stopped
     assert reason(ours.job("t")) is PauseReason.HIVE_COPY_CHANGED
-    # Another change than the one that was reported is reported as well.
+    # A later change is also reported.
     (tmp_path / "elsewhere").mkdir()
     shutil.copytree(tmp_path / "t" / "day=c", tmp_path / "moved")
     shutil.copytree(tmp_path / "t" / "day=d", tmp_path / "added")
     ours.spark.sql(f"ALTER TABLE {hive} PARTITION (day = 'b') SET LOCATION '{tmp_path}/elsewhere'")
-    # The same files in another place are no change of rows.
+    # The same files in another directory don't change rows.
     ours.spark.sql(f"ALTER TABLE {hive} PARTITION (day = 'c') SET LOCATION '{tmp_path}/moved'")
     ours.spark.sql(f"ALTER TABLE {hive} ADD PARTITION (day = 'x') LOCATION '{tmp_path}/added'")
     accept(ours, "t")
     [stopped] = errors(ours.shadow())
     assert "The partitions day=a, day=b, day=x were changed" in stopped
-    # What was meant is done to the new table as well; --accept holds after it.
+    # The user applies the change to the new table as well; then --accept is valid.
     ours.write("t", "DELETE FROM {t} WHERE day = 'b'")
     accept(ours, "t")
     assert errors(ours.shadow()) == []
@@ -236,7 +236,7 @@ def test_statements_of_the_pause_repair_a_delta_table_after_its_hive_copy_was_ov
     [stopped] = errors(ours.shadow())
     statements = re.search(r"Run (DELETE .*?); (INSERT .*?)\. Then resume the job with --accept", stopped)
     assert statements, stopped
-    # The column of the reason takes them.
+    # The column of the pause reason is long enough for the statements.
     assert "--accept" in ours.job("t").pause_reason
     for statement in statements.groups():
         ours.spark.sql(statement)

@@ -28,7 +28,7 @@ from tableferry.fleet.jobs.hand_changes import Condition, phase_of
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
-from tableferry.fleet.jobs.plan import target_kind
+from tableferry.fleet.jobs.step_plan import target_kind
 from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.warehouse import job_tables
 from tableferry.spark.tables import TableName
@@ -114,7 +114,7 @@ class HandChangeScenario:
         return Path(entry.location.removeprefix("file:"))
 
     def is_new_table_sound(self) -> bool:
-        """Return whether the new table has its name and can be read."""
+        """Whether the new table has its name and can be read."""
         tables = job_tables.list_job_tables(self.model.fleet.warehouse, self.names)
         return tables.get(self.names.target) is target_kind(self.job) and self.backup is None
 
@@ -257,7 +257,7 @@ class HandChangeScenario:
         """Run all modes and follow each finding until the job is finished; then compare the rows."""
         for _ in range(8):
             self.follow_finding()
-            for mode in ("go on reverting", "migrate", "shadow"):
+            for mode in ("continue revert", "migrate", "shadow"):
                 self.run(mode)
             job = self.job
             if reason(job) is PauseReason.REVERTED or (
@@ -306,7 +306,7 @@ class HandChangeScenario:
                 self.model.fleet.clock.turn(days=14)
                 self.run("preprocess")
                 self.run("migrate")
-            case "shadow" | "revert" | "go on reverting":
+            case "shadow" | "revert" | "continue revert":
                 self.model.effects = value
                 self.run(kind)
 
@@ -314,7 +314,7 @@ class HandChangeScenario:
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("by hand"), st.sampled_from(HAND_CHANGES)),
-        st.tuples(st.sampled_from(("shadow", "revert", "go on reverting")), st.none() | st.integers(0, 9)),
+        st.tuples(st.sampled_from(("shadow", "revert", "continue revert")), st.none() | st.integers(0, 9)),
         st.tuples(st.sampled_from(("insert", "update", "delete")), st.sampled_from(DAYS[:2])),
         st.tuples(st.sampled_from(("follow the finding", "archive", "shadow")), st.none()),
     ),

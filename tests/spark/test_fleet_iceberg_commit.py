@@ -1,4 +1,4 @@
-"""Files are added to Iceberg tables with the same metrics as by Iceberg's add_files."""
+"""Files that are added to Iceberg tables have the same metrics as with Iceberg's add_files."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ COLUMNS = {
         ),
         [[{"x": 1, "tags": ["a", "b"], "m": [(1, date(2026, 1, 1))]}], [], None],
     ),
-    "behind": ("int", pa.int32(), [1, 2, None]),
+    "last_one": ("int", pa.int32(), [1, 2, None]),
 }
 TABLE = pa.table({name: pa.array(values, kind) for name, (_, kind, values) in COLUMNS.items()})
-# Iceberg 1.12 takes milliseconds for microseconds, in bounds as in rows. And where a row group has no bounds
-# it takes those of the others for the file's: here that group has nothing but NaN, which Iceberg leaves
-# aside, but it may as well have had bounds that were too long to be written. Arrow's bounds of floats don't
-# show a NaN, by which Iceberg would take out a whole file where DELETE asks for the others alone.
+# Iceberg 1.12 reads milliseconds as microseconds, in bounds and in rows. If a row group has no bounds,
+# Iceberg uses the bounds of the other row groups for the file. Here that group contains only NaN, which
+# Iceberg ignores, but its bounds could also have been too long to be written. Arrow's bounds of floats don't
+# show a NaN; with them Iceberg would delete a whole file for a DELETE of the other rows.
 DIFFERENT = tuple(1 + list(COLUMNS).index(name) for name in ("millis", "nan", "f", "d"))
 DDL = ", ".join(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items())
 
@@ -184,7 +184,7 @@ def test_worker_suspended_before_its_commit_adds_no_file_twice(warehouse: Wareho
     awake: list[int] = []
 
     def other() -> None:
-        # The first effect makes the table, the second fills it.
+        # The first effect creates the table, the second adds its files.
         if kinds(warehouse, (target,)) and not awake:
             awake.append(iceberg.create_copy(warehouse, source, target))
 
@@ -288,7 +288,7 @@ def test_copy_that_was_left_empty_gets_the_current_columns(warehouse: Warehouse,
     as_files = f"STORED AS parquet LOCATION '{tmp_path}'"
 
     def dies() -> None:
-        # The first effect makes the table, the second fills it.
+        # The first effect creates the table, the second adds its files.
         if kinds(warehouse, (target,)):
             raise TableError("a worker died")
 

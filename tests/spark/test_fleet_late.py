@@ -1,4 +1,4 @@
-"""Somebody writes into the Hive table's old directories after the switch: no row is lost or doubled."""
+"""Files written into the Hive table's original directories after the switch: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DELTAS = "part-00003-6b1e9b0e-3b9c-4a53-9d5e-0a1b2c3d4e5f.c000.snappy.parquet"
 
 
 class Crash(BaseException):
-    """The worker dies."""
+    """A worker dies."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def leave(folder: Path, *numbers: int, name: str = "000000_0_copy_1") -> Path:
-    """Leave a file as a job of Hive's does."""
+    """Write a file as a Hive job does."""
     folder.mkdir(parents=True, exist_ok=True)
     table = pa.table(
         {"id": pa.array(numbers, pa.int32()), "at": pa.array([None for _ in numbers], pa.timestamp("us"))}
@@ -67,7 +67,7 @@ def leave(folder: Path, *numbers: int, name: str = "000000_0_copy_1") -> Path:
     return folder / name
 
 
-def late_files_taken(ours: Fleet) -> None:
+def append_late_files(ours: Fleet) -> None:
     ours.warehouse = replace(ours.warehouse, late_files=LateFiles.TAKE)
 
 
@@ -83,13 +83,13 @@ def insert(ours: Fleet, number: int, day: str = "mon") -> None:
     ours.write("t", f"INSERT INTO {{t}} SELECT {number}, TIMESTAMP '2026-01-05 10:00:00', '{day}'")
 
 
-# What a job may call its files.
+# Names that a job may give to its files.
 NAMES = ("data (1).parquet", "ü%20.parquet", "a+b=c,d", "x y")
 
 
-# How either format takes rows in has a test of its own below, and the property test has late files too.
+# Another test below appends rows to both formats, and test_fleet_property.py has late files, too.
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
-def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_late_file_pauses_the_job_or_is_appended(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
     insert(ours, 4)
     assert errors(ours.shadow()) == []
@@ -99,9 +99,9 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
     assert ids(ours) == [1, 2, 3, 4]
 
-    late_files_taken(ours)
+    append_late_files(ours)
     resume(ours)
-    # A partition that nobody knew, odd names, and a partition that changes at the same time.
+    # A new partition, odd names, and a partition that changes concurrently.
     leave(tmp_path / "t" / "day=new", 7)
     for number, name in enumerate(NAMES, 10):
         leave(tmp_path / "t" / "day=tue", number, name=name)
@@ -110,7 +110,7 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
     for _ in range(2):
         assert errors(ours.shadow()) == []
         assert ids(ours) == ids(ours, "t_hive") == expected
-    # Where the copy reads no more, too.
+    # Also in a directory that the Hive copy no longer reads.
     leave(tmp_path / "t" / "day=mon", 14, name="000000_0_copy_2")
     ours.clock.turn(days=14)
     assert errors(ours.preprocess()) == []
@@ -120,10 +120,10 @@ def test_a_late_file_pauses_its_table_or_is_taken_in(ours: Fleet, tmp_path: Path
 
 
 @soak.slow
-def test_a_file_that_came_before_a_dead_worker_looked_at_the_switch(
+def test_file_written_before_the_check_of_a_killed_worker_is_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """People wrote to the new table meanwhile, so that the switch can't be taken back."""
+    """The new table has newer rows, so the switch can't be reverted."""
 
     def dies(step: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         job = perform(step, job, warehouse, save)
@@ -144,7 +144,7 @@ def test_a_file_that_came_before_a_dead_worker_looked_at_the_switch(
     [paused] = errors(ours.migrate())
     assert "000000_0_copy_1" in paused
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
-    late_files_taken(ours)
+    append_late_files(ours)
     resume(ours)
     assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.WRITES_UNBLOCKED
@@ -154,8 +154,8 @@ def test_a_file_that_came_before_a_dead_worker_looked_at_the_switch(
         assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4, 5]
 
 
-@soak.only  # In make test files come late to tables that aren't archived yet.
-def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
+@soak.only  # In make test, files arrive late only before the archive.
+def test_file_written_during_or_after_the_archive_is_found(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours.add("t", probation_gap_days=0)
@@ -164,7 +164,7 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
     ours.clock.turn(days=14)
     assert errors(ours.migrate()) == []
     ours.notify()
-    late_files_taken(ours)
+    append_late_files(ours)
     leave(tmp_path / "t" / "day=mon", 4)
     assert errors(ours.preprocess()) == []
     rename = table_renames.rename_table
@@ -173,13 +173,13 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
         leave(tmp_path / "t" / "day=tue", 5)
         rename(warehouse, name, *how, **more)
 
-    # After the last look before the rename: the first file's rows are taken over once all the same.
+    # The second file arrives after the last check before the rename. The first file's rows are appended once.
     with monkeypatch.context() as patch:
         patch.setattr(table_renames, "rename_table", rename_late)
         assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
     assert ids(ours) == [1, 2, 3, 4, 5]
-    # A job that takes half an hour more, and one that nobody lets in.
+    # A job that runs for half an hour longer, and a job whose file isn't accepted.
     leave(tmp_path / "t" / "day=mon", 6, name="000000_0_copy_2")
     for _ in range(2):
         assert errors(ours.shadow()) == []
@@ -191,19 +191,19 @@ def test_a_file_that_comes_while_or_after_the_table_is_archived_is_noticed(
     [paused] = errors(ours.shadow())
     assert str(late) in paused
     assert "copy_2" not in paused
-    # It stays in the queue until somebody has looked.
+    # It stays in the queue until a user has checked the file.
     assert ours.store.archive(finished(), ours.clock()) == 0
     resume(ours, accept=True)
     assert errors(ours.shadow()) == []
     assert ids(ours) == [1, 2, 3, 4, 5, 6]
-    # A person was to write its row; then everything comes back with the revert.
+    # A user writes its row; then the revert keeps all rows.
     insert(ours, 7)
     assert errors(ours.revert("t", from_archive=True)) == []
     assert ids(ours) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @soak.only
-def test_a_table_without_a_record_is_said_to_be_looked_at_by_nobody(
+def test_table_without_a_file_record_is_reported_as_unchecked(
     ours: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours.to_probation("t")
@@ -216,9 +216,7 @@ def test_a_table_without_a_record_is_said_to_be_looked_at_by_nobody(
 
 
 @soak.only
-def test_rows_that_a_suspended_shadow_run_wrote_after_the_last_one_stop_a_revert(
-    ours: Fleet, tmp_path: Path
-) -> None:
+def test_files_written_by_a_suspended_shadow_run_pause_a_revert(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
     insert(ours, 4)
     assert errors(ours.shadow()) == []
@@ -245,8 +243,8 @@ def test_rows_that_a_suspended_shadow_run_wrote_after_the_last_one_stop_a_revert
     assert ours.job("t").state is State.ICEBERG_DROPPED
 
 
-@soak.only  # In make test it's looked for before the archive of a table with a probation.
-def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tmp_path: Path) -> None:
+@soak.only  # In make test, late files are searched before the archive of a table with a probation.
+def test_late_file_without_a_probation_is_found_before_the_archive(ours: Fleet, tmp_path: Path) -> None:
     ours.add("t", probation_gap_days=0)
     ours.preprocess()
     ours.notify()
@@ -258,37 +256,37 @@ def test_without_a_probation_it_is_looked_for_before_the_archive(ours: Fleet, tm
     assert len(errors(ours.migrate())) == 1
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
     assert ours.job("t").state is State.WRITES_UNBLOCKED
-    late_files_taken(ours)
+    append_late_files(ours)
     resume(ours)
     assert errors(ours.migrate()) == []
     assert ours.job("t").state is State.HIVE_DROPPED
     assert ids(ours) == [1, 2, 3, 5]
 
 
-@soak.only  # In make test the property has reverts of tables with late files.
+@soak.only  # In make test, test_fleet_property.py reverts tables with late files.
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_revert_keeps_what_came_late(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_revert_keeps_late_rows(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
     insert(ours, 4)
     leave(tmp_path / "t" / "day=mon", 5)
     assert len(errors(ours.revert("t"))) == 1
     assert ours.job("t").pause_reason.startswith("WRITTEN_LATE: ")
-    # Nobody is kept from writing meanwhile.
+    # Writes aren't blocked during the pause.
     assert ours.job("t").state is State.WRITES_UNBLOCKED
-    late_files_taken(ours)
+    append_late_files(ours)
     assert errors(ours.revert("t")) == []
     assert ids(ours) == [1, 2, 3, 4, 5]
 
 
-@soak.only  # tests/unit/test_fleet_late.py has the decision.
-def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
+@soak.only  # tests/unit/test_fleet_late.py tests the decision.
+def test_accepted_late_files_are_not_reported_again(ours: Fleet, tmp_path: Path) -> None:
     ours.to_probation("t")
     leave(tmp_path / "t" / "day=mon", 5)
     leave(tmp_path / "t" / "nowhere", 6)
     assert len(errors(ours.shadow())) == 1
     insert(ours, 5)
     resume(ours, accept=True)
-    # What came since isn't what was said to be well.
+    # Files that arrived later weren't accepted.
     more = leave(tmp_path / "t" / "day=mon", 7, name="000000_0_copy_9")
     [paused] = errors(ours.shadow())
     assert str(more) in paused
@@ -297,7 +295,7 @@ def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
     for _ in range(2):
         assert errors(ours.shadow()) == []
         assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 5, 7]
-    # Where nothing else is to be done, too.
+    # Also if the run has no other change.
     leave(tmp_path / "t" / "nowhere", 8, name="other")
     assert len(errors(ours.shadow())) == 1
     resume(ours, accept=True)
@@ -305,8 +303,8 @@ def test_a_person_may_say_that_all_is_well(ours: Fleet, tmp_path: Path) -> None:
         assert errors(ours.shadow()) == []
 
 
-@soak.only  # tests/unit/test_fleet_late.py has the decision.
-def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp_path: Path) -> None:
+@soak.only  # tests/unit/test_fleet_late.py tests the decision.
+def test_file_added_to_the_new_table_is_not_late(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('u').sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
         f"LOCATION '{tmp_path / 'u'}'"
@@ -322,16 +320,14 @@ def test_a_file_that_somebody_gave_to_the_new_table_is_not_late(ours: Fleet, tmp
 
 
 @soak.slow
-def test_a_file_that_was_given_to_the_new_table_and_compacted_there_is_not_late(
-    ours: Fleet, tmp_path: Path
-) -> None:
-    """It lies there still, and only a snapshot of before names it."""
+def test_file_added_to_the_new_table_and_compacted_is_not_late(ours: Fleet, tmp_path: Path) -> None:
+    """The file still exists, and only an older snapshot lists it."""
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('u').sql} (id INT, at TIMESTAMP) STORED AS PARQUET "
         f"LOCATION '{tmp_path / 'u'}'"
     )
     ours.spark.sql(f"INSERT INTO {ours.name('u').sql} VALUES (1, NULL)")
-    late_files_taken(ours)
+    append_late_files(ours)
     ours.to_probation("u")
     late = leave(tmp_path / "u", 2)
     named = ours.warehouse.iceberg(ours.name("u")).sql
@@ -346,8 +342,8 @@ def test_a_file_that_was_given_to_the_new_table_and_compacted_there_is_not_late(
 
 
 @soak.slow
-def test_a_table_that_was_replaced_is_reverted_with_what_shadow_wrote_before(ours: Fleet) -> None:
-    """Its log has another id since, and the rows that Hive has already stay where they are."""
+def test_revert_of_a_replaced_table_keeps_rows_of_earlier_shadow_runs(ours: Fleet) -> None:
+    """The replaced table has another id in its log, and the rows of the Hive copy stay in their files."""
     ours.to_probation("t", form=TargetFormat.DELTA)
     ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
     assert errors(ours.shadow()) == []
@@ -359,10 +355,12 @@ def test_a_table_that_was_replaced_is_reverted_with_what_shadow_wrote_before(our
     assert ids(ours) == [1, 2, 3, 4]
 
 
-@soak.only  # tests/unit/test_fleet_late.py has the decision.
-def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
+@soak.only  # tests/unit/test_fleet_late.py tests the decision.
+def test_files_outside_partitions_and_replaced_files_always_pause_the_job(
+    ours: Fleet, tmp_path: Path
+) -> None:
     ours.to_probation("t")
-    late_files_taken(ours)
+    append_late_files(ours)
     stray = leave(tmp_path / "t" / "nowhere", 6)
     [paused] = errors(ours.shadow())
     assert "late_files" not in paused
@@ -377,26 +375,26 @@ def test_what_is_for_a_person_in_any_case(ours: Fleet, tmp_path: Path) -> None:
     assert old.name in paused
 
 
-@soak.only  # tests/unit/test_fleet_late.py has the decision.
-def test_a_write_that_goes_on_is_no_late_file(
+@soak.only  # tests/unit/test_fleet_late.py tests the decision.
+def test_file_of_an_unfinished_write_is_not_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settlement, "_PAUSE", 0.0)
     ours.to_probation("t", form=TargetFormat.DELTA)
-    late_files_taken(ours)
+    append_late_files(ours)
     insert(ours, 4)
-    going_on = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
+    unfinished = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
     assert errors(ours.shadow()) == []
     assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4]
-    # It hasn't ended, and the archive is for ever.
+    # The write hasn't ended, and the archive can't be reverted later.
     ours.clock.turn(days=14)
     assert errors(ours.preprocess()) == []
     [failed] = errors(ours.migrate())
     assert "[FILES_MAY_BE_UNCOMMITTED]" in failed
     assert ours.job("t").state is State.WRITES_UNBLOCKED
-    # A day later it's clear that no commit will name it.
-    os.utime(going_on, (1, 1))
-    # But whether it's of a write that failed, or of a job of Hive's on Spark, only a person knows.
+    # A day later, no commit will list it.
+    os.utime(unfinished, (1, 1))
+    # Only a user can determine whether a failed write or a Hive job on Spark wrote it.
     [paused] = errors(ours.migrate())
     assert "or they are of a write to it that failed" in paused
     assert "late_files" not in paused
@@ -406,17 +404,17 @@ def test_a_write_that_goes_on_is_no_late_file(
 
 
 @soak.only
-def test_a_write_that_ends_while_the_archive_looks_is_waited_for(
+def test_archive_waits_for_the_commit_of_an_unfinished_write(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours.to_probation("t", form=TargetFormat.DELTA)
-    going_on = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
+    unfinished = leave(tmp_path / "t" / "day=mon", 5, name=DELTAS)
     looks: list[float] = []
 
     def end(seconds: float) -> None:
         looks.append(seconds)
         if len(looks) == 2:
-            commit_file(tmp_path / "t", going_on)
+            commit_file(tmp_path / "t", unfinished)
 
     monkeypatch.setattr(f"{settlement.__name__}.sleep", end)
     ours.clock.turn(days=14)
@@ -427,7 +425,7 @@ def test_a_write_that_ends_while_the_archive_looks_is_waited_for(
 
 
 def commit_file(table: Path, file: Path) -> None:
-    """Let a Delta table's next commit name a file, as the end of a write does."""
+    """Write a Delta commit that adds a file, as the end of a write does."""
     log = table / "_delta_log"
     add = {
         "path": str(file.relative_to(table)),
@@ -443,11 +441,11 @@ def commit_file(table: Path, file: Path) -> None:
 
 
 @soak.only
-def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
+def test_files_replaced_by_a_concurrent_compaction_are_not_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours.to_probation("t", form=TargetFormat.DELTA)
-    late_files_taken(ours)
+    append_late_files(ours)
     leave(tmp_path / "t" / "day=mon", 5)
     real = DeltaTarget.append_once
 
@@ -456,7 +454,7 @@ def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
         before = set((tmp_path / "t").rglob("*.parquet"))
         insert(ours, 6)
         ours.write("t", "OPTIMIZE {t}")
-        # A young file without a commit may be of a write that is going on.
+        # A recent file without a commit may belong to an unfinished write.
         for file in set((tmp_path / "t").rglob("*.parquet")) - before:
             os.utime(file, (1, 1))
 
@@ -469,7 +467,7 @@ def test_files_that_a_compaction_replaced_while_rows_were_taken_in_are_not_late(
 
 
 @soak.only
-def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_directories(
+def test_shadow_with_another_commit_protocol_adds_no_file_to_the_original_directories(
     ours: Fleet, tmp_path: Path
 ) -> None:
     ours.to_probation("t")
@@ -486,13 +484,11 @@ def test_where_files_get_no_names_of_ours_nothing_is_added_to_the_first_director
     assert errors(ours.shadow()) == []
 
 
-@soak.only  # tests/unit/test_fleet_late.py has the decision.
+@soak.only  # tests/unit/test_fleet_late.py tests the decision.
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
-    ours: Fleet, form: TargetFormat
-) -> None:
+def test_overwrite_that_removes_other_partitions_is_reported(ours: Fleet, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
-    # What somebody says is meant so.
+    # A DELETE is intended.
     ours.write("t", "DELETE FROM {t} WHERE day = 'tue'")
     assert ours.theirs is not None
     with session.settings(ours.theirs, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}, "the test"):
@@ -507,7 +503,7 @@ def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
     assert "day=__HIVE_DEFAULT_PARTITION__ have none since" in paused
     assert "partitionOverwriteMode=dynamic" in paused
     assert ours.job("t").pause_reason.startswith("PARTITIONS_REMOVED: ")
-    # Hive has the rows that are gone.
+    # The Hive copy has the removed rows.
     assert ids(ours) == [5]
     assert ids(ours, "t_hive") == [3, 4]
     resume(ours, accept=True)
@@ -524,7 +520,7 @@ def test_a_write_that_removes_partitions_it_did_not_write_is_reported(
 
 @contextmanager
 def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[int]]:
-    """Die after the effect number ``at``, or do something between its guard and itself."""
+    """Die after the effect number ``at``, or call ``before`` between its guard and the effect."""
     number, real = count(), Warehouse.effect
     reached: list[int] = []
 
@@ -548,7 +544,7 @@ def effects(at: int, before: Callable[[], None] | None = None) -> Iterator[list[
 
 @soak.only
 @pytest.mark.parametrize("form", FORMATS)
-def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> None:
+def test_rows_are_appended_once_per_key(ours: Fleet, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
 
     def append(number: int, key: str) -> None:
@@ -560,7 +556,7 @@ def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> No
         append(4, "one")
     append(5, "two")
     assert ids(ours) == [1, 2, 3, 4, 5]
-    # After the rows are written, and before anybody sees them.
+    # After the rows are written, and before they are visible.
     with effects(1), suppress(Crash):
         append(6, "three")
     append(6, "three")
@@ -568,20 +564,20 @@ def test_rows_are_appended_once_for_a_key(ours: Fleet, form: TargetFormat) -> No
     named = ours.warehouse.named(ours.name("t"), form)
     properties = {row["key"] for row in ours.spark.sql(f"SHOW TBLPROPERTIES {named.sql}").collect()}
     assert properties.isdisjoint({"write.wap.enabled", "tableferry.staging"})
-    # Whoever looked before another one's commit came.
+    # This worker read the target before another worker's commit.
     stale = read_target(ours.warehouse, ours.name("t"), form)
     append(7, "four")
     stale.append_once(ours.warehouse, stale.rows().limit(1).selectExpr("7 AS id", "at", "day"), "four")
     assert ids(ours) == [1, 2, 3, 4, 5, 6, 7]
 
 
-@soak.only  # In make test the property has late files, and workers that die and sleep.
+@soak.only  # In make test, test_fleet_property.py has late files, and workers that die or are suspended.
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_dies_while_it_takes_a_file_in_is_made_good(
+def test_append_of_late_files_resumes_after_a_crash_at_any_change(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     ours.to_probation("t", form=form)
-    late_files_taken(ours)
+    append_late_files(ours)
     expected = [1, 2, 3]
     for at in range(40):
         leave(tmp_path / "t" / "day=mon", 100 + at, name=f"late-{at}")
@@ -592,7 +588,7 @@ def test_what_dies_while_it_takes_a_file_in_is_made_good(
                 ours.shadow()
             except Crash:
                 ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
-        # Another one comes before the next run.
+        # Another file arrives before the next run.
         leave(tmp_path / "t" / "day=mon", 300 + at, name=f"later-{at}")
         assert errors(ours.shadow()) == []
         assert ids(ours) == ids(ours, "t_hive") == expected, at
@@ -603,11 +599,11 @@ def test_what_dies_while_it_takes_a_file_in_is_made_good(
 
 @soak.only
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_shadower_that_sleeps_behind_the_guard_is_made_good(ours: Fleet, form: TargetFormat) -> None:
+def test_shadow_run_suspended_after_the_guard_loses_no_row(ours: Fleet, form: TargetFormat) -> None:
     ours.to_probation("t", form=form)
     expected = [1, 2, 3]
 
-    def meanwhile() -> None:
+    def run_another_worker() -> None:
         ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Warehouse, "effect", undisturbed)
@@ -617,7 +613,7 @@ def test_a_shadower_that_sleeps_behind_the_guard_is_made_good(ours: Fleet, form:
     for at in range(20):
         insert(ours, 100 + at)
         expected = sorted([*expected, 100 + at])
-        with effects(at, meanwhile) as reached:
+        with effects(at, run_another_worker) as reached:
             ours.shadow()
         assert errors(ours.shadow()) == []
         assert ids(ours) == ids(ours, "t_hive") == expected, at
@@ -628,10 +624,8 @@ def test_a_shadower_that_sleeps_behind_the_guard_is_made_good(ours: Fleet, form:
 
 @pytest.mark.parametrize("looked", soak.amount([True], [True, False]))
 @soak.slow
-def test_a_person_is_asked_about_a_file_whose_columns_have_other_names_by_now(
-    ours: Fleet, tmp_path: Path, looked: bool
-) -> None:
-    late_files_taken(ours)
+def test_late_file_after_a_column_rename_pauses_the_job(ours: Fleet, tmp_path: Path, looked: bool) -> None:
+    append_late_files(ours)
     ours.to_probation("t")
     ours.write("t", "ALTER TABLE {t} RENAME COLUMN at TO seen")
     if looked:
@@ -645,8 +639,8 @@ def test_a_person_is_asked_about_a_file_whose_columns_have_other_names_by_now(
 
 
 @soak.slow
-def test_a_late_row_of_a_null_partition_has_no_value_there(ours: Fleet, tmp_path: Path) -> None:
-    late_files_taken(ours)
+def test_late_row_of_a_null_partition_has_a_null_value(ours: Fleet, tmp_path: Path) -> None:
+    append_late_files(ours)
     name = ours.name("lines").sql
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {name} (id INT) PARTITIONED BY (day STRING) STORED AS TEXTFILE "
@@ -663,10 +657,10 @@ def test_a_late_row_of_a_null_partition_has_no_value_there(ours: Fleet, tmp_path
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.DELTA], FORMATS))
 @soak.slow
-def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
+def test_file_added_to_a_partition_that_shadow_rewrote_is_late(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: TargetFormat
 ) -> None:
-    """It writes to the Hive table by its name, and so to wherever the catalog says."""
+    """The job writes to the Hive copy by its name, so into the directory that the catalog lists."""
 
     def insert_into_hive(number: int) -> None:
         ours.spark.sql(f"INSERT INTO {ours.schema}.t_hive VALUES ({number}, NULL, 'mon')")
@@ -675,11 +669,11 @@ def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
     ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
     assert errors(ours.shadow()) == []
     insert_into_hive(4)
-    late_files_taken(ours)
+    append_late_files(ours)
     for _ in range(2):
         assert errors(ours.shadow()) == []
         assert ids(ours) == ids(ours, "t_hive") == [1, 2, 3, 4]
-    # After the look, before the partition's directory is removed.
+    # After the check, before the partition's directory is removed.
     real = HiveCopy.note
 
     def note(copy: HiveCopy, **notes: str) -> None:
@@ -694,7 +688,7 @@ def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
     [asked] = errors(ours.shadow())
     [left] = re.findall(r"/t_sync/\S+", asked)
     assert "/day=mon/part-" in left
-    # It's there still, for whoever is asked.
+    # The file still exists for the user.
     assert ids(ours, "t_hive") == [1, 2, 3, 4]
     [file] = (tmp_path / "t_sync").glob(f"*/*/day=mon/{Path(left).name}")
     assert ours.spark.read.parquet(str(file)).select("id").collect() == [(5,)]
@@ -702,10 +696,10 @@ def test_what_a_job_adds_where_shadow_wrote_a_partition_is_late(
 
 @pytest.mark.parametrize("form", soak.amount([TargetFormat.ICEBERG], FORMATS))
 @soak.slow
-def test_whoever_removes_the_folder_of_shadow_runs_loses_nothing(
+def test_revert_without_the_folder_of_shadow_runs_keeps_every_row(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
-    """The record of late files is in it too."""
+    """The folder also contains the record of late files."""
     ours.to_probation("t", form=form)
     ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
     assert errors(ours.shadow()) == []
@@ -715,8 +709,8 @@ def test_whoever_removes_the_folder_of_shadow_runs_loses_nothing(
 
 
 @soak.slow
-def test_a_copy_that_missed_a_change_is_made_good_by_resuming(ours: Fleet) -> None:
-    """As when a backup of a Delta log was restored, and grew to the version that Hive had."""
+def test_resume_repairs_a_hive_copy_that_missed_a_change(ours: Fleet) -> None:
+    """The watermark is too high, for example because a Delta log was restored and got new commits."""
     ours.to_probation("t")
     ours.write("t", "UPDATE {t} SET at = NULL WHERE day = 'mon'")
     assert errors(ours.shadow()) == []

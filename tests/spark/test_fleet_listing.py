@@ -1,6 +1,6 @@
-"""Files and partitions are listed alike here and by Spark, which lists them through Spark Connect.
+"""Tableferry lists the same files and partitions as Spark does through Spark Connect.
 
-Here that is by the file system, and by the session's catalog.
+It lists files with the file system's API, and partitions with the session's catalog.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def warehouse(spark: SparkSession) -> Warehouse:
 
 
 def paths(seed: int) -> list[tuple[str, int]]:
-    """Draw files below a directory, each with its size; some are empty."""
+    """Draw paths below a directory, each with its size; some files are empty."""
     chance = Random(seed)
     drawn = {}
     for _ in range(60):
@@ -70,7 +70,7 @@ def by_spark(warehouse: Warehouse, locations: list[str], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_disk_and_spark_say_the_same(
+def test_listing_of_a_local_directory_equals_sparks(
     warehouse: Warehouse, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path, size in paths(seed):
@@ -81,7 +81,7 @@ def test_a_disk_and_spark_say_the_same(
     os.symlink(tmp_path / "elsewhere", tmp_path / "t/k=2")
     os.symlink(tmp_path / "elsewhere/part-9", tmp_path / "t/linked")
     os.symlink(tmp_path / "nothing", tmp_path / "t/broken")
-    # Java can't name it.
+    # Java can't represent this name.
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/t/\xff")).write_bytes(b"x")
     table, file = f"file:{tmp_path}/t", f"file:{tmp_path}/elsewhere/part-9"
     for locations in ([table], [f"{table}/k=1", table, f"file:{tmp_path}/absent"], [file], []):
@@ -91,7 +91,7 @@ def test_a_disk_and_spark_say_the_same(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_an_object_store_and_spark_say_the_same(
+def test_listing_of_an_object_store_equals_sparks(
     warehouse: Warehouse, s3_port: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with object_stores.moto(s3_port) as (address, weather):
@@ -101,14 +101,14 @@ def test_an_object_store_and_spark_say_the_same(
             lake.put(f"t/{path}", b"x" * size)
         before = len(weather.requests)
         found = list_files(warehouse, [f"{place}/t"])
-        # It asks for no file by itself.
+        # No single file is requested.
         assert not [request for request in weather.requests[before:] if "/t/" in request]
         assert found == by_spark(warehouse, [f"{place}/t"], monkeypatch)
         assert len(found) > 10
         assert list_files(warehouse, [f"{place}/absent"]) == []
 
 
-def test_what_can_t_be_listed_is_said(warehouse: Warehouse, s3_port: int) -> None:
+def test_unlistable_directory_is_reported(warehouse: Warehouse, s3_port: int) -> None:
     with (
         object_stores.moto(s3_port),
         conditions.raises("DIRECTORIES_NOT_LISTABLE", folders=["s3a://nobodys/t"]),
@@ -124,7 +124,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
 
 
 @soak.slow
-def test_the_session_s_catalog_and_sql_give_the_same_partitions(
+def test_partitions_of_the_session_catalog_equal_those_of_sql(
     spark: SparkSession, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = (PartitionColumn("Day", INTEGER), PartitionColumn("city", STRING))
@@ -138,14 +138,14 @@ def test_the_session_s_catalog_and_sql_give_the_same_partitions(
     for at, city in enumerate(cities):
         value = "NULL" if city is None else f"'{city}'"
         spark.sql(f"INSERT INTO {name.sql} VALUES ({at}, {at % 3 - 1}, {value})")
-    # One of them is in another's directory, and one has a location that looks as if it were escaped.
+    # One is in the directory of another partition, and the location of the other looks escaped.
     for at, place in enumerate(("t/Day=0/city=a b", "else where/%41+")):
         spark.sql(
             f"ALTER TABLE {name.sql} ADD PARTITION (Day = {at + 7}, city = 'q') LOCATION '{tmp_path}/{place}'"
         )
     found = session_catalog.partitions(spark, name)
     assert found is not None
-    # Spark writes an empty string as a null, and both of these came on different days.
+    # Spark writes an empty string as a null; these two rows have different days.
     assert len(found) == len(cities) + 2
     assert {NULL, "x%2Fy%3Dz", "São"} <= {partition.spec.partition("/city=")[2] for partition in found}
     assert f"file:{tmp_path}/else where/%41+" in {partition.location for partition in found}
@@ -155,5 +155,5 @@ def test_the_session_s_catalog_and_sql_give_the_same_partitions(
     assert sorted(found) == sorted(by_sql)
     with monkeypatch.context() as patched:
         patched.setattr(catalog_partitions, "_specs", None)
-        # SQL isn't asked.
+        # No SQL statement runs.
         assert list_partitions(spark, name, root, columns) == found

@@ -1,4 +1,4 @@
-"""Two workers, each a process with a Spark session of its own, on one metastore: Derby lets one in alone."""
+"""Two workers in separate processes and Spark sessions on one metastore, which isn't Derby's embedded one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = "two_sessions"
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
 FORTNIGHT = 14 * 24 * 60
 LAPSE = FleetSettings().lease_minutes + 1
-# Of the changes to a table, the one after which it is between two renames.
+# The number of the change after which a table is between its two renames.
 BETWEEN_RENAMES = 3
 
 
@@ -34,12 +34,12 @@ class Two:
     """Two workers on a queue.
 
     Attributes:
-        address: The metastore's.
-        folder: Theirs.
+        address: The address of the metastore.
+        folder: The folder of the tables.
         store: The queue.
-        first: The one that is killed.
-        second: The one that goes on.
-        minutes: How much time has passed.
+        first: The worker that is killed.
+        second: The worker that continues.
+        minutes: The minutes that have passed.
     """
 
     address: str
@@ -50,23 +50,23 @@ class Two:
     minutes: int = 0
 
     def add(self, formats: dict[str, TargetFormat]) -> None:
-        """Make tables whose migration is due in a fortnight."""
+        """Create tables whose migration is due in a fortnight, and let the fortnight pass."""
         self.second.call(fleet_sessions.make, self.folder, dict.fromkeys(formats, OLD)).result()
-        # So long a probation that no run archives one meanwhile.
+        # The probation is so long that no run archives a table.
         jobs = [NewJob(name(table), form, probation_gap_days=10_000) for table, form in formats.items()]
         assert self.store.add(jobs, datetime(2026, 3, 1, tzinfo=UTC)) == len(jobs)
         assert self.second.call(fleet_sessions.announce).result() == []
         self.turn(FORTNIGHT)
 
     def turn(self, minutes: int) -> None:
-        """Let time pass for both."""
+        """Let time pass for both workers."""
         self.minutes += minutes
         for process in (self.first, self.second):
             with suppress(BrokenProcessPool):
                 process.call(fleet_sessions.turn, minutes)
 
     def restart(self) -> None:
-        """Start the one that was killed again."""
+        """Restart the killed worker."""
         self.first.close()
         self.first = Process("first", self.address, SCHEMA, self.folder)
         self.first.call(fleet_sessions.turn, self.minutes)
@@ -101,7 +101,7 @@ def two(tmp_path: Path) -> Iterator[Two]:
 
 
 @soak.slow
-def test_two_sessions_share_a_metastore_and_one_is_killed(two: Two) -> None:
+def test_second_session_finishes_the_tables_of_a_killed_one(two: Two) -> None:
     two.add({"a": TargetFormat.ICEBERG, "b": TargetFormat.DELTA})
     both = (two.first, two.second)
     running = [process.call(fleet_sessions.work, share, 1) for share, process in enumerate(both)]
@@ -109,7 +109,7 @@ def test_two_sessions_share_a_metastore_and_one_is_killed(two: Two) -> None:
     assert sorted(table for one in done for table in one) == ["a", "b"]
     assert {result for one in done for result in one.values()} == {"done"}
 
-    # Both write to the Iceberg table at once: each commit that overwrites another's takes rows with it.
+    # Both write to the Iceberg table concurrently; a commit that replaced another commit would lose rows.
     count = soak.amount(4, 25)
     numbers = [range(10, 10 + count), range(100, 100 + count)]
     expected = [*OLD, *((number, "new") for mine in numbers for number in mine)]
@@ -129,19 +129,19 @@ def test_two_sessions_share_a_metastore_and_one_is_killed(two: Two) -> None:
 
 
 def kill_one(two: Two, share: int, dies_at: int) -> bool:
-    """Let the first worker die at a change and the second one go on; say whether it came that far."""
+    """Let the first worker die at a change and the second one continue; return whether it died."""
     tables = {f"i{share}_{dies_at}": TargetFormat.ICEBERG, f"d{share}_{dies_at}": TargetFormat.DELTA}
     two.add(tables)
-    # In a soak Spark's Java is in the middle of every other change, and goes on until it notices.
+    # In a soak, the worker dies during every second change, which Spark's Java continues for a moment.
     dies_in = 0.05 if soak.SOAKING and dies_at % 2 else None
     dying = two.first.call(fleet_sessions.work, share, 1, dies_at, dies_in)
     living = two.second.call(fleet_sessions.work, 1 - share, 1)
     assert list(living.result().values()) == ["done"]
     if died := isinstance(dying.exception(), BrokenProcessPool):
-        # Its claim holds until it lapses.
+        # Its claim is valid until it expires.
         assert two.second.call(fleet_sessions.work, 0, 10).result() == {}
         two.turn(LAPSE)
-        # Who dies a moment after the last change may have saved that all was done.
+        # A worker that dies a moment after the last change may have saved the final state.
         left = [table for table in tables if two.state(table) is not State.WRITES_UNBLOCKED]
         done = two.second.call(fleet_sessions.work, 0, 10).result()
         assert done == dict.fromkeys(left, "done")

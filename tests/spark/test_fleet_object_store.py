@@ -1,4 +1,4 @@
-"""A fleet whose tables are in S3, which this process reaches by the Hadoop of Spark's driver alone."""
+"""A fleet with tables in S3, which this process accesses only with the Hadoop of Spark's driver."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Death(BaseException):
 
 @pytest.fixture(scope="module")
 def weather(s3_port: int) -> Iterator[Weather]:
-    """What happens to requests to S3."""
+    """Provide the control of failures and delays of requests to S3."""
     with object_stores.moto(s3_port) as (_, seen):
         yield seen
 
 
 @pytest.fixture
 def lake(weather: Weather, s3_port: int, schema: str) -> Bucket:
-    """A bucket of the test's own."""
+    """Provide a bucket for the test."""
     return object_stores.s3(f"http://127.0.0.1:{s3_port}", schema.replace("_", "-"))
 
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, lake: Bucket, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet of one Hive table, `t`, in three partitions."""
+    """Provide a fleet with one Hive table, `t`, in three partitions."""
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         place = lake.uri.replace("s3://", "s3a://")
         hive_table(spark, f"{schema}.t", f"{place}/t", [(1, "mon"), (2, "tue"), (3, None)])
@@ -79,7 +79,7 @@ def test_table_in_an_object_store_is_migrated_shadowed_and_closed(
     ours.write("t", "INSERT INTO {t} VALUES (4, NULL, 'mon'), (5, NULL, 'wed')")
     assert errors(ours.shadow()) == []
     assert ids(ours, "t_hive") == ids(ours) == [1, 2, 3, 4, 5]
-    # What was tried beside the table before the switch is gone.
+    # The files of the trial before the switch are removed.
     assert not any(name.startswith("t_sync_try/") for name in lake.names())
     ours.to_archive("t")
     assert sum("/tableferry-" in name or name.startswith("t_sync/") for name in lake.names()) > 0, (
@@ -138,7 +138,7 @@ def test_iceberg_copy_needs_one_request_for_each_file(ours: Fleet, lake: Bucket,
     about = [request for request in weather.requests[asked:] if "/t/day=" in request]
     assert sorted(about) == sorted(f"GET /{bucket}/{name}" for name in data_files(lake))
     assert ours.rows(target) == ours.rows("t")
-    # The same bounds and counts as Iceberg's own reader finds.
+    # Iceberg's own reader finds the same bounds and counts.
     metrics = "SELECT file_path, record_count, value_counts, null_value_counts, lower_bounds, upper_bounds"
     ice = warehouse.iceberg(target).sql
     added = ours.spark.sql(f"{metrics} FROM {ice}.files ORDER BY 1").collect()
@@ -152,7 +152,7 @@ def test_iceberg_copy_needs_one_request_for_each_file(ours: Fleet, lake: Bucket,
 
 @pytest.fixture
 def two_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files be so old that nobody writes one again in the same second, as far as listings know."""
+    """Let files look so old that a rewrite changes their modification time in seconds."""
     monkeypatch.setattr(hive, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + 120 * 10**9))
 
 
@@ -254,7 +254,7 @@ def test_interrupted_write_of_a_delta_log_is_resumed(ours: Fleet, lake: Bucket, 
 
     with pytest.raises(Death):
         drop_copy(replace(ours.warehouse, guard=guard), ours.name("t"), copy, DELTA, "0")
-    # Nobody commits any more, and nobody reads half of it.
+    # No process commits or reads half of a log now.
     with pytest.raises(SPARK_ERRORS):
         ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
     drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
@@ -262,7 +262,7 @@ def test_interrupted_write_of_a_delta_log_is_resumed(ours: Fleet, lake: Bucket, 
     assert ids(ours) == [1, 2, 3]
 
 
-# The first look is at the claim, and then each change: the version is taken, the rest goes, then the claim.
+# The number of checks of the claim that the worker survives. The first one precedes all changes.
 @pytest.mark.parametrize("lives", soak.amount((1, 2), range(5)))
 @soak.slow
 def test_interrupted_recreation_of_a_copy_is_resumed(ours: Fleet, lake: Bucket, lives: int) -> None:
@@ -289,7 +289,7 @@ def test_suspended_worker_removes_nothing_of_a_newer_log(ours: Fleet, lake: Buck
     def guard() -> None:
         nonlocal calls
         calls += 1
-        if calls == 2:  # It has taken the version, and sleeps before it removes the rest.
+        if calls == 2:  # It has taken the version, and is suspended before it removes the other files.
             drop_copy(ours.warehouse, ours.name("t"), copy, DELTA, "0")
             delta.create_copy(ours.warehouse, source, copy)
 
@@ -302,7 +302,7 @@ def test_writer_that_commits_first_keeps_the_table(ours: Fleet, lake: Bucket) ->
     copy = a_copy(ours)
 
     def guard() -> None:
-        # Right before the version is taken.
+        # Immediately before the version is taken.
         if target_versions.current_version(ours.warehouse, copy, DELTA) == "0":
             ours.spark.sql(f"INSERT INTO {copy.sql} VALUES (4, NULL, 'mon')")
 
@@ -320,7 +320,7 @@ def test_hadoop_error_is_reported_in_a_sentence(spark: SparkSession, weather: We
 
 
 def a_copy(ours: Fleet) -> TableName:
-    """Make a Delta copy of the table, as a migration does before the switch."""
+    """Create a Delta copy of the table, as a migration does before the switch."""
     source, copy = ours.name("t"), ours.name("copy")
     table = hive.require_hive_table(ours.warehouse, source)
     ours.spark.sql(f"CONVERT TO DELTA parquet.`{table.location}` PARTITIONED BY (day STRING)")

@@ -26,7 +26,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def table(ours: Fleet, folder: Path, kind: str, *values: str) -> None:
-    """Make a table with a row in each of some directories."""
+    """Create a table with a row in each of several directories."""
     for number, value in enumerate(values, 1):
         directory = folder / "t" / f"p={value}"
         directory.mkdir(parents=True)
@@ -72,7 +72,7 @@ def test_odd_partitions_are_migrated_and_reverted(
     assert errors(ours.revert("t")) == []
     assert ours.rows("t") == after
     assert tables_in(ours.spark, ours.schema) == ["t"]
-    # No partition has come beside one that means the same.
+    # No second partition with the same value was created.
     assert ours.spark.sql(f"SHOW PARTITIONS {ours.name('t').sql}").count() == 2
 
 

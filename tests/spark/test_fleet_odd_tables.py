@@ -1,4 +1,4 @@
-"""Unusual tables: each is migrated and reverted, or refused before any effect."""
+"""Unusual tables are migrated and reverted, or refused before any effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def refusal(ours: Fleet, form: TargetFormat) -> str:
-    """Return why the table t can't be migrated; empty if it can."""
+    """Return the reason why table t can't be migrated, or an empty string."""
     [seen] = precheck(ours.store, ours.warehouse, [NewJob(ours.name("t"), form)])
     assert {finding.reason for finding in seen.findings} <= {PauseReason.UNSUPPORTED_LAYOUT}
     return " ".join(finding.text for finding in seen.findings)
@@ -48,7 +48,7 @@ def refusal(ours: Fleet, form: TargetFormat) -> str:
 def test_partition_column_in_capitals_is_migrated(
     ours: Fleet, tmp_path: Path, form: TargetFormat, stored: str
 ) -> None:
-    """Hive's writer names directories by it in lower case, Spark's own as it's spelled."""
+    """Hive's writer uses lower case for directories, Spark's writer uses the column's spelling."""
     name = ours.name("t").sql
     columns = "(id INT, Day STRING) {} PARTITIONED BY (Day)" if stored.startswith("USING") else (
         "(id INT) PARTITIONED BY (Day STRING) {}"
@@ -209,7 +209,7 @@ def test_orc_and_avro_types_that_iceberg_does_not_widen_are_refused(
 @pytest.mark.parametrize("form", ["PARQUET", "ORC", "AVRO"])
 @soak.slow
 def test_files_with_other_field_ids_are_refused(ours: Fleet, tmp_path: Path, form: str) -> None:
-    """As those of Iceberg, Thrift and older Arrow do; Iceberg then finds columns by nothing else."""
+    """Files of Iceberg, Thrift and older Arrow have such ids; Iceberg then finds columns only by them."""
     made, name = ours.warehouse.iceberg(ours.name("made")).sql, ours.name("t").sql
     columns = ["a INT", "s STRUCT<x: INT, ys: ARRAY<STRUCT<y: INT>>>", "m MAP<STRING, INT>", "b INT"]
     ours.spark.sql(
@@ -218,7 +218,7 @@ def test_files_with_other_field_ids_are_refused(ours: Fleet, tmp_path: Path, for
     )
     ours.spark.sql(f"INSERT INTO {made} SELECT 1, struct(2, array(struct(3))), map('k', 4), 5")
     ours.spark.sql(f"DROP TABLE {made}")
-    # Where its metadata are, the files are still an Iceberg table's.
+    # While its metadata exist, the files belong to an Iceberg table.
     (tmp_path / "made" / "data").rename(tmp_path / "t")
     for listed, is_read in ((columns, True), (columns[::-1], False)):
         ours.spark.sql(f"DROP TABLE IF EXISTS {name}")

@@ -1,4 +1,4 @@
-"""What would stop a migration later is found before the first notification, on real tables."""
+"""Preflight finds the blockers of a migration before the first notification, on real tables."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def reasons(preflight: Preflight) -> set[PauseReason]:
 
 
 @pytest.mark.parametrize("form", soak.amount([ICEBERG], list(TargetFormat)))
-def test_a_table_that_can_be_moved_says_how_large_it_is(
-    ours: Fleet, tmp_path: Path, form: TargetFormat
-) -> None:
+def test_preflight_of_an_eligible_table_has_its_size(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a"), (2, "b"), (3, None)])
     preflight = seen(ours, "t", form)
     size = sum(file.stat().st_size for file in (tmp_path / "t").rglob("part-*"))
@@ -60,13 +58,13 @@ def test_a_table_that_can_be_moved_says_how_large_it_is(
         assert seen(ours, "empty", target_format).findings == ()
     hive_table(ours.spark, ours.name("u").sql, tmp_path / "u", [(1, "a")])
     ours.to_probation("u", form=form)
-    # The clock stood still meanwhile.
+    # The clock didn't advance during the migration.
     assert seen(ours, "t", form).blocked_seconds == 0.0
     assert not list((tmp_path / "t").rglob("_delta_log"))
 
 
 @soak.slow
-def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
+def test_tables_that_share_a_directory_are_found(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     for name, location in (("same", tmp_path / "t"), ("below", tmp_path / "t" / "day=a")):
         ours.spark.sql(
@@ -79,7 +77,7 @@ def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
     assert PauseReason.SHARED_DIRECTORY in reasons(seen(ours, "t"))
     assert reasons(seen(ours, "below")) == {PauseReason.SHARED_DIRECTORY}
     assert reasons(seen(ours, "apart")) == set()
-    # The Hive copy of the one would be rewritten into the directory of the other.
+    # Shadow would rewrite the Hive copy of `u` into the directory of `u_sync`.
     assert reasons(seen(ours, "u")) == {PauseReason.SHARED_DIRECTORY}
     ours.add("t")
     assert "same at file:" in errors(ours.preprocess())[0]
@@ -87,7 +85,7 @@ def test_two_tables_over_one_directory(ours: Fleet, tmp_path: Path) -> None:
     assert ours.job("t").state is State.UNDEFINED
 
 
-def test_a_directory_inside_a_table_that_no_catalog_knows(ours: Fleet, tmp_path: Path) -> None:
+def test_table_inside_an_unregistered_delta_table_is_found(ours: Fleet, tmp_path: Path) -> None:
     log = tmp_path / "orders" / "_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("{}")
@@ -97,9 +95,9 @@ def test_a_directory_inside_a_table_that_no_catalog_knows(ours: Fleet, tmp_path:
     assert f"is inside the Delta table {tmp_path / 'orders'}, whose metadata decide" in finding.text
 
 
-@soak.only  # tests/unit/test_fleet_preflight.py has what is looked for, and that it comes first.
+@soak.only  # tests/unit/test_fleet_preflight.py tests each check and its order.
 @pytest.mark.parametrize("reason", CHANGES)
-def test_what_people_do_while_a_table_waits_is_found_before_its_writers_are_blocked(
+def test_change_while_a_table_waits_is_found_before_writes_are_blocked(
     ours: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: PauseReason
 ) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
@@ -131,7 +129,7 @@ def test_what_people_do_while_a_table_waits_is_found_before_its_writers_are_bloc
 
 
 @soak.slow
-def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
+def test_table_whose_drop_removes_files_is_found(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.spark.sql(f"ALTER TABLE {ours.name('t').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")
     [finding] = seen(ours, "t").findings
@@ -142,8 +140,8 @@ def test_a_table_that_removes_its_files(ours: Fleet, tmp_path: Path) -> None:
     assert seen(ours, "t").findings == ()
 
 
-@soak.only  # tests/spark/test_odd_names.py takes a table of such names through a fleet, too.
-def test_odd_names_of_columns_and_fields(ours: Fleet, tmp_path: Path) -> None:
+@soak.only  # tests/spark/test_odd_names.py also migrates a table with such names.
+def test_odd_column_names_need_column_mapping_in_delta(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('t').sql} "
         "(id INT, `net price` INT, s STRUCT<`a b`: INT, c: STRING>) "
@@ -167,8 +165,8 @@ def test_odd_names_of_columns_and_fields(ours: Fleet, tmp_path: Path) -> None:
     assert ours.rows("t") == [(2, 10, (2, "2"))]
 
 
-@soak.only  # Iceberg takes all names; the test above has Delta.
-def test_odd_names_of_fields_where_the_target_is_iceberg(ours: Fleet, tmp_path: Path) -> None:
+@soak.only  # Iceberg allows all names; the test above has Delta.
+def test_odd_field_names_are_migrated_to_iceberg(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('t').sql} (id INT, s STRUCT<`a b`: INT, c: STRING>) "
         f"STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
@@ -185,10 +183,8 @@ def test_odd_names_of_fields_where_the_target_is_iceberg(ours: Fleet, tmp_path: 
 
 
 @soak.slow
-def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
-    ours: Fleet, tmp_path: Path
-) -> None:
-    # Beside this directory none of a longer name can be made.
+def test_unwritable_hive_copy_is_found_before_writes_are_blocked(ours: Fleet, tmp_path: Path) -> None:
+    # A directory with a longer name can't be created.
     folder = tmp_path / ("t" * 252)
     hive_table(ours.spark, ours.name("t").sql, folder, [(1, "a")])
     before = sorted(folder.rglob("*"))
@@ -210,7 +206,7 @@ def test_what_no_shadow_run_could_write_is_found_before_writes_are_blocked(
 
 
 @soak.slow
-def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
+def test_partitions_outside_the_directory_are_found_for_delta(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.spark.sql(
         f"ALTER TABLE {ours.name('t').sql} ADD PARTITION (day = 'z') LOCATION '{tmp_path / 'elsewhere'}'"
@@ -219,12 +215,12 @@ def test_partitions_outside(ours: Fleet, tmp_path: Path) -> None:
     preflight = seen(ours, "t", DELTA)
     assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
     assert "elsewhere" in preflight.findings[0].text
-    # Who overwrites the other table takes the files away.
+    # An overwrite of the other table removes the files.
     hive_table(ours.spark, ours.name("u").sql, tmp_path / "elsewhere", [(1, "a")])
     assert PauseReason.SHARED_DIRECTORY in reasons(seen(ours, "t"))
 
 
-def test_partitions_that_share_a_directory(ours: Fleet, tmp_path: Path) -> None:
+def test_partitions_that_share_a_directory_are_found(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     ours.spark.sql(
         f"ALTER TABLE {ours.name('t').sql} ADD PARTITION (day = 'z') LOCATION '{tmp_path / 't' / 'day=a'}'"
@@ -236,7 +232,7 @@ def test_partitions_that_share_a_directory(ours: Fleet, tmp_path: Path) -> None:
 
 
 @soak.slow
-def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path: Path) -> None:
+def test_partitions_with_other_serde_properties_are_found(ours: Fleet, tmp_path: Path) -> None:
     name = ours.name("t").sql
     ours.spark.sql(
         f"CREATE TABLE {name} (id INT, name STRING) PARTITIONED BY (day STRING) ROW FORMAT DELIMITED "
@@ -252,7 +248,9 @@ def test_partitions_that_are_read_otherwise_than_the_table(ours: Fleet, tmp_path
 
 
 @pytest.mark.parametrize("inner", [pytest.param("INT", marks=soak.slow), "TINYINT"])
-def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inner: str) -> None:
+def test_avro_column_with_another_type_in_the_metastore_is_found(
+    ours: Fleet, tmp_path: Path, inner: str
+) -> None:
     name = ours.name("t").sql
     ours.spark.sql(
         f"CREATE TABLE {name} (id TINYINT, `Deep` STRUCT<`A`: {inner}, b: ARRAY<VARCHAR(3)>>) STORED AS AVRO "
@@ -268,9 +266,9 @@ def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inn
 
 
 @pytest.mark.parametrize(
-    ("kind", "column", "said"),
+    ("kind", "column", "text"),
     [
-        # tests/unit/test_convert_metrics.py has what footers say.
+        # tests/unit/test_convert_metrics.py tests findings from footers.
         pytest.param(
             "TIMESTAMP",
             pa.array([1], pa.timestamp("ms", "UTC")),
@@ -288,8 +286,8 @@ def test_an_avro_table_that_spark_can_not_alter(ours: Fleet, tmp_path: Path, inn
         ("DECIMAL(9, 2)", pa.array([Decimal("1.250")]), "x.parquet stores at with 3 decimal places"),
     ],
 )
-def test_files_that_cant_be_iceberg_s(
-    ours: Fleet, tmp_path: Path, kind: str, column: pa.Array | None, said: str
+def test_files_that_iceberg_cannot_read_are_found(
+    ours: Fleet, tmp_path: Path, kind: str, column: pa.Array | None, text: str
 ) -> None:
     name = ours.name("t").sql
     ours.spark.sql(f"CREATE EXTERNAL TABLE {name} (at {kind}) STORED AS PARQUET LOCATION '{tmp_path / 't'}'")
@@ -299,12 +297,14 @@ def test_files_that_cant_be_iceberg_s(
         pq.write_table(pa.table({"at": column}), tmp_path / "t" / "x.parquet")
     preflight = seen(ours, "t")
     assert reasons(preflight) == {PauseReason.UNSUPPORTED_LAYOUT}
-    assert re.search(said, preflight.findings[0].text)
+    assert re.search(text, preflight.findings[0].text)
 
 
 @soak.slow
 @pytest.mark.parametrize("form", TargetFormat)
-def test_lists_of_older_writers(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_lists_in_the_older_form_are_found_for_iceberg(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
     with session.settings(ours.spark, {"spark.sql.parquet.writeLegacyFormat": "true"}, "the test"):
         ours.spark.sql("SELECT array(1) AS l").write.parquet(f"{tmp_path}/t")
     ours.spark.sql(
@@ -316,7 +316,7 @@ def test_lists_of_older_writers(ours: Fleet, tmp_path: Path, form: TargetFormat)
     )
 
 
-def test_values_that_python_hasnt(ours: Fleet, tmp_path: Path) -> None:
+def test_values_that_python_cannot_represent_are_eligible(ours: Fleet, tmp_path: Path) -> None:
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name('t').sql} (day DATE, at TIMESTAMP, m MAP<ARRAY<INT>, BINARY>) "
         f"STORED AS PARQUET LOCATION '{tmp_path / 't'}'"
@@ -328,7 +328,7 @@ def test_values_that_python_hasnt(ours: Fleet, tmp_path: Path) -> None:
     assert reasons(seen(ours, "t")) == set()
 
 
-def test_the_command(ours: Fleet, tmp_path: Path) -> None:
+def test_preflight_command_reports_findings_as_text_json_and_html(ours: Fleet, tmp_path: Path) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [(1, "a")])
     hive_table(ours.spark, ours.name("csv").sql, tmp_path / "csv", [(1, "a")])
     ours.spark.sql(f"ALTER TABLE {ours.name('csv').sql} SET TBLPROPERTIES ('external.table.purge' = 'true')")

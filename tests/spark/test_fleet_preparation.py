@@ -23,10 +23,10 @@ from tests import conditions, soak
 from tests.fleet_steps import step_run
 from tests.spark.fleets import Fleet, errors, fleet
 
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.convert import overlay
 from tableferry.convert.converted_table import write_checkpoint
 from tableferry.convert.perform import write_first_checkpoint
-from tableferry.fleet.access.metastore_access import MetastoreAccess
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.copies.comparison import RowsDiffer
 from tableferry.fleet.copies.iceberg_files.name_mapping import MAPPING
@@ -56,7 +56,7 @@ DAYS = {"a": "a", "b c": "b c", "x%2F+é": "x/+é", NULL: None}
 
 @dataclass
 class Writers:
-    """Who writes files into a Hive table's directory, and knows what rows are in it."""
+    """Writers of files in a Hive table's directory, with the expected rows."""
 
     spark: SparkSession
     table: TableName
@@ -72,7 +72,7 @@ class Writers:
         )
 
     def write(self, path: Path, seconds: int | None = None) -> None:
-        """Write a file, or write one again: always as many bytes, by other ids."""
+        """Write or rewrite a file with new ids; its size is always the same."""
         ids = [next(self.numbers) for _ in range(ROWS)]
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = {"id": pa.array(ids, pa.int64()), "double_id": pa.array([2 * i for i in ids], pa.int64())}
@@ -94,7 +94,7 @@ class Writers:
         )
 
     def again(self, at: int, seconds: int | None = None) -> None:
-        """Write one of the files again, by its name."""
+        """Rewrite one of the files with the same name."""
         if self.files:
             self.write(sorted(self.files)[at % len(self.files)], seconds)
 
@@ -106,7 +106,7 @@ class Writers:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """What must be in the table."""
+        """The expected rows of the table."""
         days = {path: DAYS[path.parent.name.removeprefix("day=")] for path in self.files}
         found = [(number, 2 * number, days[path]) for path, ids in self.files.items() for number in ids]
         return sorted(found, key=repr)
@@ -134,7 +134,7 @@ BOTH = pytest.mark.parametrize("form", [ICEBERG, DELTA])
 
 @dataclass
 class Copying:
-    """A run that makes and compares a table's copy, step by step."""
+    """A run that creates and compares a table's copy, step by step."""
 
     warehouse: Warehouse
     source: TableName
@@ -150,7 +150,7 @@ class Copying:
 
     @property
     def readable(self) -> str:
-        """The copy's name for Spark."""
+        """The name of the copy in Spark."""
         name = self.warehouse.named(self.target, self.form)
         return name.sql
 
@@ -166,7 +166,7 @@ class Copying:
         return compare_ahead(self.warehouse, self.source)
 
     def make(self) -> int:
-        """Make the copy, as it's made when writes are blocked."""
+        """Create the copy, as a run does while writes are blocked."""
         hive.list_table_files(self.warehouse, hive.require_hive_table(self.warehouse, self.source))
         make = iceberg.create_copy if self.form is ICEBERG else delta.create_copy
         return make(self.warehouse, self.source, self.target)
@@ -180,7 +180,7 @@ class Copying:
 
     @property
     def files(self) -> list[str]:
-        """The names of the files that the copy has."""
+        """The names of the copy's files."""
         if self.form is ICEBERG:
             read = self.warehouse.spark.sql(f"SELECT file_path FROM {self.readable}.files")
         else:
@@ -189,13 +189,13 @@ class Copying:
 
 
 def age(writers: Writers) -> None:
-    """Let the files be so old that nobody writes one again in the same second."""
+    """Let the files look so old that a rewrite changes their modification time in seconds."""
     for number, path in enumerate(writers.files):
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def beside(folder: Path) -> list[str]:
-    """Return what trials have left beside a table's directory."""
+    """Return the directories of trials next to a table's directory."""
     return [path.name for path in folder.parent.iterdir() if "trial" in path.name]
 
 
@@ -219,7 +219,7 @@ def test_only_later_changes_are_compared_while_writes_are_blocked(
     assert copying.ahead() == ROWS * len(DAYS)
     assert copying.make() == len(DAYS)
     assert copying.compare() == 0
-    # One comes, one is written again by its name, one goes.
+    # One file is added, one is rewritten with the same name, one is removed.
     writers.add("a")
     writers.again(1)
     writers.remove(0)
@@ -261,7 +261,7 @@ def test_many_files_are_recorded_before_writes_are_blocked(
         case "one goes":
             writers.remove(0)
         case "one is stray":
-            # Its files stay, and no partition has them.
+            # Its files remain, and no partition contains them.
             ours.spark.sql(f"ALTER TABLE {writers.table.sql} DROP PARTITION (day = 'a')")
     listed = hive.list_table_files(warehouse, table)
 
@@ -273,14 +273,14 @@ def test_many_files_are_recorded_before_writes_are_blocked(
         return record
 
     made = recorded()
-    assert recorded() == made, "a repeated step has the result of one"
+    assert recorded() == made, "a repeated step changes nothing"
     assert made.files() == RecordedFiles(frozenset(listed.listing.files), frozenset())
     assert made.stray() == frozenset(listed.listing.stray)
     assert len(listed.listing.stray) == (change == "one is stray")
     assert (made.folder == begun.folder) == (change in ("none", "one comes"))
     every = len(DAYS)
-    anew = {"none": [], "one comes": [1], "one goes": [every - 1], "one is stray": [every]}
-    assert added == anew[change]
+    expected = {"none": [], "one comes": [1], "one goes": [every - 1], "one is stray": [every]}
+    assert added == expected[change]
 
 
 @soak.slow
@@ -415,7 +415,7 @@ def test_table_with_changed_read_options_is_compared_again(
 
 
 class Rights(MetastoreAccess):
-    """Notes when rights are taken."""
+    """Records when rights are revoked."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
@@ -433,7 +433,7 @@ class Rights(MetastoreAccess):
 
 @soak.slow
 def test_writers_are_not_blocked_if_rows_would_differ(ours: Fleet, tmp_path: Path) -> None:
-    """Iceberg takes milliseconds for microseconds (1.12)."""
+    """Iceberg 1.12 reads milliseconds as microseconds."""
     ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
     (tmp_path / "t").mkdir()
     ours.spark.sql(
@@ -442,7 +442,7 @@ def test_writers_are_not_blocked_if_rows_would_differ(ours: Fleet, tmp_path: Pat
     )
     ours.add("t")
     assert errors(ours.preprocess()) == []
-    # A preflight would have refused it.
+    # A preflight would refuse it.
     at = pa.array([1_700_000_000_000], pa.timestamp("ms", "UTC"))
     pq.write_table(pa.table({"at": at}), tmp_path / "t" / "a.parquet")
     ours.notify()
@@ -456,7 +456,7 @@ def test_writers_are_not_blocked_if_rows_would_differ(ours: Fleet, tmp_path: Pat
 
 @soak.slow
 def test_writers_are_not_blocked_if_rows_would_differ_in_delta(ours: Fleet, tmp_path: Path) -> None:
-    """Spark takes a partition's time for one of the session's zone, and the log says it in UTC."""
+    """Spark reads a partition's time in the session's time zone, and the log stores it in UTC."""
     ours.warehouse = replace(ours.warehouse, access=(rights := Rights(ours.spark)))
     zone = {"spark.sql.session.timeZone": "America/New_York"}
     with session.settings(ours.spark, zone, "the test"):
@@ -481,7 +481,7 @@ def test_writers_are_not_blocked_if_rows_would_differ_in_delta(ours: Fleet, tmp_
 
 
 class TestWhereSparkReadsNoSingleFile:
-    """Hive's own readers take whole partitions, so these are compared."""
+    """Hive's readers read whole partitions, so whole partitions are compared."""
 
     @pytest.fixture
     def copying(self, ours: Fleet, tmp_path: Path) -> Copying:
@@ -537,7 +537,7 @@ class TestWhereSparkReadsNoSingleFile:
         assert copying.prepared.busy == frozenset()
 
     @soak.slow
-    def test_a_null_partition_makes_all_be_compared(self, copying: Copying) -> None:
+    def test_null_partition_causes_a_comparison_of_all_partitions(self, copying: Copying) -> None:
         assert copying.ahead() == 9
         copying.warehouse.spark.sql(
             f"INSERT INTO {copying.source.sql} PARTITION (month = 1, day) SELECT 7 AS id, NULL AS day"
@@ -546,7 +546,7 @@ class TestWhereSparkReadsNoSingleFile:
         assert copying.compare() == 9 + 1
 
 
-def test_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
+def test_table_with_other_files_in_spark_is_compared_as_a_whole(ours: Fleet, tmp_path: Path) -> None:
     source, folder = ours.name("t"), tmp_path / "t"
     folder.mkdir()
     pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), folder / "a.parquet")
@@ -554,7 +554,7 @@ def test_table_of_which_spark_reads_other_files_is_compared_as_a_whole(ours: Fle
     table = hive.require_hive_table(ours.warehouse, source)
     listed = TableFiles(table, (), listing(ours.warehouse, table, ()), 0)
     assert comparison.is_comparable_by_file(ours.warehouse, listed)
-    # Spark names it as one that it reads, and no listing of ours does.
+    # Spark reads this file, but Tableferry's listing leaves it out.
     (folder / "empty").touch()
     assert not comparison.is_comparable_by_file(ours.warehouse, listed)
 
@@ -580,9 +580,9 @@ def test_trial_of_a_killed_run_is_removed(ours: Fleet, writers: Writers) -> None
         assert beside(writers.folder) == []
     # A run that resumes after a crash compares everything.
     left.parent.mkdir(parents=True)
-    anew = Copying.of(ours, writers.table, DELTA)
-    hive.list_table_files(anew.warehouse, hive.require_hive_table(anew.warehouse, writers.table))
-    assert anew.compare() == ROWS * len(DAYS)
+    second = Copying.of(ours, writers.table, DELTA)
+    hive.list_table_files(second.warehouse, hive.require_hive_table(second.warehouse, writers.table))
+    assert second.compare() == ROWS * len(DAYS)
     assert beside(writers.folder) == []
 
 
@@ -631,18 +631,18 @@ def test_table_without_room_for_a_trial_is_compared_while_writes_are_blocked(
     ours: Fleet, writers: Writers
 ) -> None:
     copying = Copying.of(ours, writers.table, DELTA)
-    writers.folder.with_name("_tableferry_trial_t").write_text("somebody's")
+    writers.folder.with_name("_tableferry_trial_t").write_text("of another process")
     assert copying.ahead() == 0
     copying.make()
     assert copying.compare() == ROWS * len(DAYS)
 
 
 def test_rows_of_single_files_equal_the_tables_rows(ours: Fleet, tmp_path: Path) -> None:
-    """Columns that files spell otherwise, lack or have beside; partitions elsewhere, of numbers and dates."""
+    """Columns are spelled differently, missing or additional; some partitions are outside the directory."""
     source, folder = ours.name("odd"), tmp_path / "odd"
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {source.sql} (Id BIGINT, name VARCHAR(5), code CHAR(4), at TIMESTAMP, "
-        # As the frames inside call theirs.
+        # The inner data frames use the same names.
         f"inner STRUCT<a: INT, b: ARRAY<STRING>>, later INT, directory INT, k0 STRING, c1 INT) "
         f"PARTITIONED BY (n INT, day DATE, word STRING, moment TIMESTAMP, amount DECIMAL(5, 2), yes BOOLEAN, "
         f"scheme STRING) STORED AS PARQUET LOCATION '{folder}'"
@@ -738,7 +738,7 @@ def test_column_added_after_the_comparison_is_compared(ours: Fleet, tmp_path: Pa
         comparison.require_copy_has_same_rows(warehouse, source, copy)
 
 
-# What writers do, to which file, and before which of the run's calls.
+# The change by a writer, its file, and the call of the run before which it happens.
 EVENTS = st.lists(
     st.tuples(
         st.integers(0, 16),
@@ -762,7 +762,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
-            (hive, "listed"),
+            (hive, "list_table_files"),
             (iceberg, "create_copy"),
             (delta, "create_copy"),
             (delta, "draft_commit"),
@@ -771,7 +771,7 @@ def calling(before: Callable[[str], None]) -> Iterator[None]:
             (job_run, "perform"),
         ):
             patch.setattr(module, name, hooked(name, getattr(module, name)))
-        # It's the same for all of them, and takes its time.
+        # It's the same for all examples, and slow.
         patch.setattr(trial, "try_shadow", lambda _, run: run.job)
         yield
 
@@ -816,7 +816,7 @@ def test_no_row_is_lost_with_any_concurrent_writes(
                     case "again":
                         writers.again(which)
                     case "coarse" if not blocked:
-                        # Who writes it again in the second of the mark isn't found by any listing.
+                        # No listing finds a rewrite in the same second as the mark.
                         writers.again(which, seconds=second)
                     case "remove":
                         writers.remove(which)
@@ -834,7 +834,7 @@ def test_no_row_is_lost_with_any_concurrent_writes(
                 ours.migrate()
             assert ours.job(name).state is State.WRITES_UNBLOCKED, ours.job(name).pause_reason
             assert ours.rows(name) == writers.rows
-            # By their bounds too.
+            # Also with the files' bounds.
             target = ours.warehouse.named(ours.name(name), form).sql
             for wanted in writers.rows:
                 assert spark.table(target).where(f"id = {wanted[0]}").count() == 1
@@ -843,7 +843,7 @@ def test_no_row_is_lost_with_any_concurrent_writes(
             ours.store.close()
 
     settings = {"hive.exec.dynamic.partition.mode": "nonstrict"}
-    # By Hive's readers single files can't be read.
+    # Hive's readers can't read single files.
     settings["spark.sql.hive.convertMetastoreParquet"] = str(by_file).lower()
     with session.settings(spark, settings, "the test"):
         scenario()

@@ -1,4 +1,4 @@
-"""Random scenarios of a table: people write, modes run, workers die anywhere, some revert; no row is lost."""
+"""Random scenarios of a table with writes, modes, dying workers and reverts; no row is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resumed
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import Step
 from tableferry.fleet.modes import job_run
 from tableferry.fleet.modes.performer import perform
@@ -46,14 +46,14 @@ class Death(BaseException):
 
 @dataclass
 class TableModel:
-    """One table, with a model of the rows that it must hold.
+    """One table, with a model of the rows that it must contain.
 
     Attributes:
         fleet: The queue, the clock and the session.
         directory: The Hive table's directory.
-        stored: Its files' format; those of text are rewritten.
-        rows: What people wrote, and nobody deleted: id, amount and day.
-        effects: How many effects the run may still have; None if it doesn't die.
+        stored: The format of its files; text files are rewritten.
+        rows: The rows that were written and not deleted: id, amount and day.
+        effects: The number of effects after which the run dies; None if it doesn't die.
     """
 
     fleet: Fleet
@@ -70,7 +70,7 @@ class TableModel:
 
     @property
     def name(self) -> TableName:
-        """The table that people write to: the new one as soon as it has its name."""
+        """The table to write to: the new table from the switch on."""
         return self.fleet.live("t")
 
     @property
@@ -78,12 +78,12 @@ class TableModel:
         return job_tables.kinds(self.fleet.warehouse, (self.name,)).get(self.name)
 
     def read(self, name: TableName) -> list[tuple[Any, ...]]:
-        """Read a table; by Hive's own readers a null partition has the name of its directory."""
+        """Return a table's sorted rows; Hive's readers return the directory's name for a null partition."""
         rows = (tuple(None if value == NULL else value for value in row) for row in self.fleet.rows(name))
         return sorted(rows, key=repr)
 
     def insert(self, day: str | None) -> None:
-        """Write a row to whatever has the table's name; nobody can while nothing or a view has."""
+        """Write a row to the table, unless its name is missing or a view."""
         kind, number = self.kind, len(self.rows) + 1_000 * next(_numbers)
         if kind in (None, Kind.VIEW):
             return
@@ -94,10 +94,10 @@ class TableModel:
         self.rows.add((number, 1, day))
 
     def change(self, statement: str, day: str) -> None:
-        """Delete or update a day's rows, as Iceberg and Delta can."""
+        """Delete or update the rows of a day in Iceberg or Delta."""
         if self.kind not in (Kind.ICEBERG, Kind.DELTA):
             return
-        # What came late and isn't taken yet isn't touched.
+        # The statement doesn't see late rows that aren't appended yet.
         touched = {row for row in self.rows & set(self.fleet.rows(self.name)) if row[2] == day}
         self.fleet.write("t", f"{statement} WHERE day = '{day}'")
         self.rows -= touched
@@ -105,7 +105,7 @@ class TableModel:
             self.rows |= {(number, amount + 1, day) for number, amount, day in touched}
 
     def overwrite(self, day: str | None) -> None:
-        """Replace all rows by one, as a static INSERT OVERWRITE of Iceberg and Delta does."""
+        """Replace all rows with one row by a static INSERT OVERWRITE."""
         if self.kind not in (Kind.ICEBERG, Kind.DELTA):
             return
         number = len(self.rows) + 1_000 * next(_numbers)
@@ -115,7 +115,7 @@ class TableModel:
         self.rows = (self.rows - replaced) | {(number, 1, day)}
 
     def share(self) -> None:
-        """Make a table over the directory while the job waits for its migration, which then doesn't begin."""
+        """Create a table over the same directory before the migration, and assert that it doesn't start."""
         job = self.fleet.job("t")
         if self.kind is not Kind.HIVE or job.state is not State.READY or job.migration_paused:
             return
@@ -132,20 +132,20 @@ class TableModel:
             self.fleet.store.edit(resumed(result.job), self.fleet.clock())
 
     def resume(self) -> None:
-        """Let a table that was reverted begin from the start, and wait for its second migration."""
+        """Resume a reverted table, and prepare it until its second migration is due."""
         ours, job = self.fleet, self.fleet.job("t")
         if job.state is not State.ICEBERG_DROPPED:
             return
         ours.store.edit(resumed(job), ours.clock())
         for reason in errors(ours.preprocess()):
-            # A Delta log names no partition that shadow runs have rewritten beside the directory.
+            # A Delta log can't list partitions that shadow runs rewrote outside the directory.
             assert reason.startswith(PauseReason.UNSUPPORTED_LAYOUT.value), reason
             assert job.target_format is TargetFormat.DELTA
         ours.notify()
         ours.clock.turn(days=14)
 
     def write_late(self, day: str | None) -> None:
-        """Leave a file in the Hive table's first directories, like a job that started before the switch."""
+        """Write a file into the original directories, like a job that started before the switch."""
         copy = Names.of(self.fleet.job("t")).hive
         if self.kind not in (Kind.ICEBERG, Kind.DELTA) or not self.fleet.spark.catalog.tableExists(copy.sql):
             return
@@ -168,35 +168,35 @@ class TableModel:
             "migrate": ours.migrate,
             "shadow": ours.shadow,
             "revert": partial(ours.revert, "t"),
-            "go on reverting": ours.revert,
+            "continue revert": ours.revert,
         }
 
     def run(self, mode: str) -> None:
-        """Run a mode; if it dies, its lease lapses."""
+        """Run a mode; if it dies, let its lease expire."""
         ours = self.fleet
         try:
             assert errors(self.modes[mode]()) == []
         except Death:
             ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
         except Refused:
-            # A table that is on its way, or completed, isn't reverted.
+            # Tables in migration and completed tables can't be reverted.
             assert mode == "revert"
         self.effects = None
         ours.notify()
 
-    def sleep(self, mode: str, at: int, behind: bool) -> None:
-        """Run a mode whose worker sleeps at an effect, before its last look at the claim or behind it."""
+    def sleep(self, mode: str, at: int, after_guard: bool) -> None:
+        """Run a mode whose worker is suspended at an effect, before or after its last check of the claim."""
         number, real = count(), Warehouse.effect
 
         def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
             if next(number) != at:
                 return real(warehouse, work, **how)
-            if behind:
+            if after_guard:
                 warehouse.guard()
             self.fleet.clock.turn(minutes=self.fleet.settings.lease_minutes + 1)
-            for other in ("go on reverting", "migrate", "shadow"):
+            for other in ("continue revert", "migrate", "shadow"):
                 self.run(other)
-            return work() if behind else real(warehouse, work, **how)
+            return work() if after_guard else real(warehouse, work, **how)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Warehouse, "effect", effect)
@@ -209,12 +209,12 @@ class TableModel:
 
     def run_all(self) -> Job:
         """Run all modes, and return the job."""
-        for mode in ("go on reverting", "preprocess", "migrate", "shadow"):
+        for mode in ("continue revert", "preprocess", "migrate", "shadow"):
             self.run(mode)
         return self.fleet.job("t")
 
     def check(self) -> None:
-        """Assert that every row is there, in the table and, where it's kept in step, in its Hive copy."""
+        """Assert that the table contains every row, and during probation the Hive copy, too."""
         job = self.run_all()
         names = Names.of(job)
         assert self.read(self.name) == sorted(self.rows, key=repr)
@@ -222,7 +222,7 @@ class TableModel:
             assert self.read(names.hive) == sorted(self.rows, key=repr)
             if names.elsewhere:
                 assert self.read(names.main) == sorted(self.rows, key=repr)
-        # What people write next brings nothing else back.
+        # Later writes don't restore other rows.
         for day in DAYS:
             self.insert(day)
         assert self.read(self.name) == sorted(self.rows, key=repr)
@@ -235,8 +235,8 @@ EVENTS = st.one_of(
     st.tuples(st.just("write_late"), st.sampled_from(DAYS)),
     st.tuples(st.just("delete"), st.sampled_from(DAYS[:2])),
     st.tuples(st.just("update"), st.sampled_from(DAYS[:2])),
-    st.tuples(st.sampled_from(("migrate", "shadow", "go on reverting")), st.none()),
-    st.tuples(st.sampled_from(("migrate", "revert", "go on reverting")), st.integers(0, 14)),
+    st.tuples(st.sampled_from(("migrate", "shadow", "continue revert")), st.none()),
+    st.tuples(st.sampled_from(("migrate", "revert", "continue revert")), st.integers(0, 14)),
     st.tuples(st.just("revert"), st.integers(0, 14)),
     st.tuples(
         st.just("sleep"),
@@ -250,7 +250,7 @@ EVENTS = st.one_of(
 
 @contextmanager
 def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make a run die after any step, and before or after any save, as the model says."""
+    """Let a run die after any step, and before or after any save, as the model requires."""
 
     def step(planned: Step, job: Job, warehouse: Warehouse, save: Save) -> Job:
         job = perform(planned, job, warehouse, save)
@@ -280,7 +280,7 @@ def dying_workers(model: TableModel, patch: pytest.MonkeyPatch) -> Iterator[None
         *(pytest.param(form, "TEXTFILE", marks=soak.slow) for form in TargetFormat),
     ],
 )
-def test_no_row_is_lost_whoever_dies(
+def test_no_row_is_lost_when_workers_die(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests import conditions, old_queue, soak
 from tests.fleet_delta import empty_queue, made, put, store
 
-# Whatever has SQL of its own here; what Python decides is tested with the databases' stores.
+# Tests of SQL that differs here; the databases' stores test decisions in Python.
 from tests.fleet_queue import (  # noqa: F401
     NOW,
     Queue,
@@ -65,7 +65,7 @@ if soak.SOAKING:
 
 @pytest.fixture(scope="module")
 def location(spark: SparkSession) -> Iterator[str]:
-    """A schema with a queue's tables, which a test leaves as they are."""
+    """Provide a schema with the tables of a queue, which tests don't change."""
     schema = "fleet_queue"
     made(spark, schema)
     yield schema
@@ -74,7 +74,7 @@ def location(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture
 def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
-    """An empty queue, in a session far from UTC."""
+    """Provide an empty queue in a session whose time zone is far from UTC."""
     zone = {"spark.sql.session.timeZone": "America/New_York"}
     with session.settings(spark, zone, "the test"):
         yield empty_queue(spark, location)
@@ -84,7 +84,7 @@ def queue(spark: SparkSession, location: str) -> Iterator[Queue]:
 def test_worker_with_a_fast_clock_takes_no_valid_claim(
     spark: SparkSession, location: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine has the clock of its disk: so the disk gets another, two hours behind all workers'."""
+    """The queue reads the clock of its disk, which is two hours slower here than the workers' clocks."""
     log = schema_folder(spark, location) / "clock" / "_delta_log"
     run, dated = DeltaStore._run, datetime.now(UTC) - timedelta(hours=2)
 
@@ -98,13 +98,13 @@ def test_worker_with_a_fast_clock_takes_no_valid_claim(
         patch.setattr(DeltaStore, "_run", run_dated)
         now = queue.store.now()
         assert abs(now - dated) < timedelta(minutes=1)
-        # By the clock of its machine, two leases would be over.
+        # According to its machine's clock, two leases have expired.
         ahead = queue.reopen()
         [_] = queue.claim("right", now)
         assert list(ahead.claim(everything(), "ahead", now=ahead.now(), lease=LEASE, limit=1)) == []
 
 
-@soak.only  # Only a person who writes into the tables can make such a job.
+@soak.only  # Only a user who writes into the tables can create such a job.
 def test_archived_job_stays_archived_if_its_table_has_another_job(
     queue: Queue, spark: SparkSession, location: str
 ) -> None:
@@ -116,7 +116,7 @@ def test_archived_job_stays_archived_if_its_table_has_another_job(
     assert list(queue.store.archived(everything())) == [replace(job, revision=1, archived_at=NOW)]
 
 
-@soak.only  # Other tests show notifications in Delta, and their delivery from any queue.
+@soak.only  # Other tests cover notifications in Delta, and their delivery from any queue.
 def test_notifications_of_a_delta_queue_are_sent_once(queue: Queue) -> None:
     ann, ben = "ann@example.com", "ben@example.com"
     tables = [
@@ -135,7 +135,7 @@ def test_notifications_of_a_delta_queue_are_sent_once(queue: Queue) -> None:
         def run() -> CommunicateReport:
             return communicate(queue.store, settings, worker="w", clock=lambda: NOW)
 
-        # A user's server that is busy holds back the one table that the user reads.
+        # A busy mail server of a user delays only the table that the user reads.
         mail_server.rcpt = lambda to: "450 busy" if to == ben else ""
         first = run()
         assert (first.sent, first.failed, first.jobs, first.untold) == (1, 1, {1: 2}, 1)
@@ -149,9 +149,9 @@ def test_notifications_of_a_delta_queue_are_sent_once(queue: Queue) -> None:
     assert [table.sent_at for table in remembered.values()] == [NOW, NOW]
 
 
-@soak.only  # tests/connect shows it of processes.
+@soak.only  # tests/connect tests it with processes.
 def test_threads_that_claim_concurrently_share_the_jobs(queue: Queue) -> None:
-    """Delta refuses all but one of two at once: each job still goes to one worker alone."""
+    """Delta refuses one of two concurrent commits, but each job is still claimed by one worker."""
     workers, batch = soak.amount((2, 2), (4, 8))
     added = queue.add(*(f"t{number}" for number in range(soak.amount(6, 24))))
     done: list[int] = []
@@ -211,7 +211,7 @@ def test_saves_of_threads_are_one_commit_and_lost_jobs_are_reported(queue: Queue
         wait.set()
     outcomes = [type(save.exception()) for save in saves]
     assert outcomes[:3] == [type(None), type(None), ClaimLost]
-    # Of two that save the same the first one wins.
+    # The first of two saves of the same job succeeds.
     assert sorted(outcomes[3:], key=str) == [type(None), ClaimLost]
     assert commits() - before == 2
     stored = {job.tbl_name: job for job in store.jobs(everything())}
@@ -311,7 +311,7 @@ def test_upgrade_of_an_older_queue_continues_after_an_interruption_at_any_statem
     expected = replace(before, archived_at=None, revision=before.revision + 1, last_updated_time=NOW)
     assert list(queue.jobs(numbered([before.task_id]))) == [back] == [expected]
     mine = queue.claim(everything(), "w", now=NOW, lease=LEASE, limit=100)
-    # One job is claimed by a worker, and one has come back.
+    # A worker has claimed one job, and one is reverted.
     assert len(mine) == len(old_queue.stored_jobs("jobs"))
     ready = [replace(job, state=State.READY) for job in mine]
     assert len(queue.save_all(ready, NOW, release=True)) == len(mine)

@@ -92,7 +92,7 @@ def test_entries_equal_those_of_add_files(warehouse: Warehouse, listed: TableFil
 
 
 def _without(file: dict[str, object]) -> dict[str, object]:
-    """Leave out the bounds that Iceberg 1.12 gets wrong."""
+    """Return the entry without the bounds that Iceberg 1.12 computes incorrectly."""
     return {
         what: {key: value for key, value in dict(file[what]).items() if key not in DIFFERENT}  # type: ignore[call-overload]
         for what in ("lower_bounds", "upper_bounds", "nan_value_counts")

@@ -1,4 +1,4 @@
-"""Tables whose files can't become the new table's files: their rows are rewritten."""
+"""Rows are rewritten if the new table can't use the Hive table's files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMATS = [ICEBERG, pytest.param(DELTA, marks=soak.slow)]
 
 
 class Stored(NamedTuple):
-    """How a table is stored, and what its rows are."""
+    """The storage of a table, and its rows."""
 
     definition: str
     columns: str = "id INT, at TIMESTAMP, amount DECIMAL(10,2), name STRING"
@@ -56,7 +56,7 @@ STORED = {
         "id INT, a ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, INT>, b BINARY, f FLOAT, d DATE",
         more="array(named_struct('x', 1, 'y', 'q')), map('k', 2), X'0A0B', float('1.5'), DATE'0001-01-01'",
     ),
-    # Its nulls are written as Hive's property says, which no SerDe property repeats.
+    # A table property, not a SerDe property, defines the text of a null.
     "nulls": Stored(
         f"{TEXT.definition} TBLPROPERTIES ('serialization.null.format' = '')",
         "id INT, name STRING",
@@ -86,13 +86,13 @@ MORE_WAYS = [
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    """An empty fleet whose tables may be rewritten."""
+    """Provide an empty fleet in a session that writes dynamic partitions."""
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         yield fleet(spark, schema, tmp_path)
 
 
 def table(ours: Fleet, folder: Path, stored: Stored, name: str = "facts") -> None:
-    """Make a table of three rows, one of them in the null partition, if it has partitions."""
+    """Create a table with three rows, one of them in the null partition, if it has partitions."""
     columns = stored.columns
     if stored.partitions and stored.definition.startswith("USING"):
         columns, by = f"{stored.columns}, {stored.partitions}", "PARTITIONED BY (day)"
@@ -121,7 +121,7 @@ def test_rewritten_table_is_migrated_and_reverted(
 ) -> None:
     stored = STORED[how]
     table(ours, tmp_path, stored)
-    # Hive's own readers show a null partition by its directory's name, and the new table has a null there.
+    # Hive's readers return the directory's name for a null partition, and the new table returns a null.
     before = ours.rows("facts")
     ours.add("facts", form=form, rewrite=True)
     assert errors(ours.preprocess()) == []
@@ -139,7 +139,7 @@ def test_rewritten_table_is_migrated_and_reverted(
     ours.write("facts", f"INSERT INTO {{t}} VALUES ({values})")
     if stored.partitions:
         ours.write("facts", f"INSERT INTO {{t}} VALUES (5, {stored.more}, 'new')")
-    # What is appended goes into Hive's own directories, and what is deleted makes them be rewritten beside.
+    # Shadow appends to the Hive table's directories, and after a delete it rewrites partitions in new ones.
     assert errors(ours.shadow()) == []
     assert errors(ours.shadow()) == []
     ours.write("facts", "DELETE FROM {t} WHERE id = 1")
@@ -166,7 +166,7 @@ class Died(Exception):
 
 
 def dying(warehouse: Warehouse, effects: int) -> Warehouse:
-    """Return a warehouse whose worker dies when it has changed something so often."""
+    """Return a warehouse whose worker dies after a number of effects."""
     left = iter(range(effects))
 
     def guard() -> None:
@@ -178,7 +178,7 @@ def dying(warehouse: Warehouse, effects: int) -> Warehouse:
 
 @soak.slow
 def test_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: Path) -> None:
-    """A session has a text of its own for each commit of Delta's."""
+    """Each session has its own text for Delta's commits."""
     columns = "id INT, code CHAR(5), label VARCHAR(3), kind STRING DEFAULT 'x'"
     table(ours, tmp_path, Stored("USING csv", columns, more="'ab', 'l', 'y'"))
     with session.settings(ours.spark, {"spark.databricks.delta.commitInfo.userMetadata": "nightly"}, "audit"):
@@ -192,7 +192,7 @@ def test_rewritten_delta_table_has_lengths_and_defaults(ours: Fleet, tmp_path: P
 
 
 def ahead(ours: Fleet, form: TargetFormat) -> Warehouse:
-    """Write a table's rows anew, in chunks of one partition, and return the warehouse that knows of it."""
+    """Rewrite a table's rows in chunks of one partition, and return the warehouse."""
     warehouse = replace(ours.warehouse, rewrite_chunk=1, prepared=PreparedCopy())
     writer.write_before_block(warehouse, ours.name("facts"), copy_name(ours, form), form)
     return warehouse
@@ -203,7 +203,7 @@ def copy_name(ours: Fleet, form: TargetFormat) -> TableName:
 
 
 def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
-    """Return the partitions that each commit of the copy has written."""
+    """Return the partitions that each commit of the copy wrote."""
     name = copy_name(ours, form)
     if form is ICEBERG:
         query = f"SELECT summary['{rewritten_copy.NOTE}'] FROM {ours.warehouse.iceberg(name).sql}.snapshots"
@@ -223,12 +223,12 @@ def test_written_chunks_are_kept_after_a_crash_at_any_point(
     table(ours, tmp_path, TEXT)
     source, name = ours.name("facts"), copy_name(ours, form)
     warehouse = replace(ours.warehouse, rewrite_chunk=1)
-    # The first effect makes the copy, and each other one writes a partition.
+    # The first effect creates the copy, and each later one writes a partition.
     for _ in range(3):
         with pytest.raises(Died):
             writer.write_before_block(dying(warehouse, 1), source, name, form)
     assert [list(partitions) for partitions in commits(ours, form)] == [DAYS[:1], DAYS[1:2]]
-    # All are compared by the run that goes on, and none is written twice.
+    # The resumed run compares all partitions, and writes none twice.
     assert writer.write_before_block(dying(warehouse, 1), source, name, form) == 3
     assert [list(partitions) for partitions in commits(ours, form)] == [[day] for day in DAYS]
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
@@ -245,7 +245,7 @@ def test_rows_written_during_the_rewrite_are_copied(ours: Fleet, tmp_path: Path,
             case 1:
                 insert(ours, source.sql, TEXT, 4, "'c'")
             case 3:
-                # The next chunk's files go, after they were listed.
+                # The files of the next chunk are removed after the listing.
                 ours.spark.sql(
                     f"INSERT OVERWRITE {source.sql} PARTITION (day) VALUES (5, {TEXT.more}, 'b c')"
                 )
@@ -295,16 +295,16 @@ def test_chunk_of_a_suspended_worker_is_not_committed_after_the_block(
     writer.write_during_block(warehouse, source, name, form)
     wanted = ours.rows(name)
     if form is DELTA:
-        # By then the table may have its last name, and people may have written to it.
+        # Then the table may have its final name and newer rows.
         ours.spark.sql(f"DELETE FROM {name.sql} WHERE id = 1")
         wanted = ours.rows(name)
-        # It reads the copy again afterwards, and finds what people did.
+        # It rereads the copy afterwards, and finds the other rows.
         with conditions.raises("REWRITTEN_COPY_WRITTEN"):
             rewritten_copy.write(
                 ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'")
             )
     else:
-        # There it doesn't find the table by its first name any more; until then it writes the same rows.
+        # It doesn't find the table by its first name; until then it writes the same rows.
         rewritten_copy.write(ours.warehouse, described, before, {"day=a": "old"}, ("day = 'a'", "day = 'a'"))
     assert ours.rows(name) == wanted
 
@@ -420,7 +420,7 @@ def test_null_partition_of_avro_equals_that_of_iceberg(ours: Fleet, tmp_path: Pa
 
 @soak.slow
 def test_copy_has_columns_that_were_added_after_the_sessions_first_read(ours: Fleet, tmp_path: Path) -> None:
-    """A copy without them takes no rows, and would be taken for the right one in each later run."""
+    """A copy without them accepts no rows, and each later run would reuse it."""
     table(ours, tmp_path, STORED["json"])
     name = ours.name("facts").sql
     assert "late" not in ours.spark.table(name).columns
@@ -450,6 +450,6 @@ def test_copy_recreated_while_writes_are_blocked_is_compared_as_a_whole(ours: Fl
     assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 0
     ours.spark.sql(f"ALTER TABLE {source.sql} ADD COLUMNS (late STRING)")
     hive.list_table_files(warehouse, hive.require_hive_table(warehouse, source))
-    # Its chunks have the versions that those of the copy before had.
+    # Its chunks have the same versions as those of the previous copy.
     assert writer.write_during_block(warehouse, source, name, DELTA) == 3
     assert writer.require_rewritten_rows(warehouse, source, name, DELTA) == 3

@@ -1,4 +1,4 @@
-"""A Hive copy whose columns are renamed, dropped or retyped in the table that took its place."""
+"""Shadow runs after columns of the new table were added, renamed, dropped or retyped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import conditions, soak
 from tests.spark.fleet_shadowing import DELTA, ICEBERG, Pair
 
 from tableferry.fleet.hive_copy import column_limits
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.spark.tables import TableName
@@ -21,7 +21,7 @@ ROWS = ((1, "a", 1, "mon"), (2, "b", 2, "mon"), (3, "c", None, "tue"))
 COLUMNS = "id INT, name STRING, n2 INT"
 NARROW = "id INT, n SMALLINT, title VARCHAR(5), deep STRUCT<a:TINYINT,b:VARCHAR(3)>"
 MON, TUE = "day=mon", "day=tue"
-# Amid the partitions, and when the columns are replaced; in a soak after each change.
+# The changes after which a run ends: between partitions, and at the columns; in a soak, each.
 CHANGES = range(8) if soak.SOAKING else (3, 4)
 OPTIONS = {
     ICEBERG: {},
@@ -30,7 +30,7 @@ OPTIONS = {
 
 
 def declared(pair: Pair) -> list[str]:
-    """The copy's columns and their types, with the lengths of texts."""
+    """Return the copy's columns with their types and the lengths of texts."""
     fields = [field for field in pair.spark.table(pair.hive).schema if field.name != "day"]
     return [f"{field.name} {declared_type(field)}" for field in fields]
 
@@ -43,7 +43,7 @@ def made(
 
 
 def described(pair: Pair) -> list[str]:
-    """The copy's columns and their types."""
+    """Return the copy's columns with their types."""
     fields = pair.spark.table(pair.hive).schema.fields
     return [f"{field.name} {field.dataType.simpleString()}" for field in fields if field.name != "day"]
 
@@ -52,13 +52,13 @@ def described(pair: Pair) -> list[str]:
     ("form", "stored"),
     [
         pytest.param(ICEBERG, "AVRO", marks=soak.only),
-        # In make test test_fleet_shadow_random.py has new columns.
+        # In make test, test_fleet_shadow_random.py adds columns.
         pytest.param(DELTA, "PARQUET", marks=soak.only),
         pytest.param(ICEBERG, "PARQUET", marks=soak.only),
         pytest.param(ICEBERG, "ORC", marks=soak.only),
     ],
 )
-def test_every_row_is_written_anew(
+def test_changed_columns_cause_a_rewrite_of_every_row(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, stored: str
 ) -> None:
     pair = made(spark, schema, tmp_path, form, stored)
@@ -74,7 +74,7 @@ def test_every_row_is_written_anew(
     }
     assert described(pair) == ["id bigint", "title string", "n2 int"]
     assert pair.shadow().updates == ()
-    # The metastore doesn't let a string's place become an int's, and there Iceberg has its tables too.
+    # The metastore, which also has Iceberg's tables, refuses an int at the position of a string.
     lost, kept = ("n2", "title string") if form is ICEBERG else ("title", "n2 int")
     value = "f" if form is ICEBERG else 6
     pair.drop_column(lost)
@@ -85,8 +85,10 @@ def test_every_row_is_written_anew(
     assert pair.done() == {"day=wed": (Action.APPENDED, 1)}
 
 
-@soak.only  # test_fleet_shadow.py has what ends so while rows change.
-def test_a_run_that_ends_after_any_change(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+@soak.only  # test_fleet_shadow.py ends runs while rows change.
+def test_column_change_resumes_after_a_crash_at_any_change(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = made(spark, schema, tmp_path, ICEBERG)
     before = "name"
     for at in CHANGES:
@@ -97,8 +99,8 @@ def test_a_run_that_ends_after_any_change(spark: SparkSession, schema: str, tmp_
 
 
 @soak.slow
-def test_partitions_get_the_columns_too(spark: SparkSession, schema: str, tmp_path: Path) -> None:
-    """Hive itself reads a partition by the columns that the metastore has for it."""
+def test_added_column_is_added_to_each_partition(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+    """Hive reads a partition with the columns that the metastore stores for it."""
     pair = made(spark, schema, tmp_path, ICEBERG)
     pair.add_column("extra")
     pair.insert((4, "d", 4, 4, "tue"))
@@ -114,7 +116,7 @@ def test_partitions_get_the_columns_too(spark: SparkSession, schema: str, tmp_pa
     assert actual == [["id", "name", "n2", "extra"]] * 2
 
 
-def test_columns_that_hive_does_not_see(spark: SparkSession, schema: str) -> None:
+def test_column_is_added_to_a_table_with_types_that_hive_lacks(spark: SparkSession, schema: str) -> None:
     spark.sql(f"CREATE TABLE {schema}.t (id INT, at TIMESTAMP_NTZ) USING parquet")
     name = TableName(("spark_catalog", schema, "t"))
     metastore.set_columns(spark, name, {"id": None, "at": None, "Extra": "bigint"})
@@ -126,7 +128,9 @@ def test_columns_that_hive_does_not_see(spark: SparkSession, schema: str) -> Non
 
 
 @soak.slow
-def test_a_first_column_that_the_metastore_keeps(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_drop_that_the_metastore_refuses_is_reported(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA, "name STRING, id INT", keys="", options=OPTIONS[DELTA])
     pair.make(("a", 1))
     pair.drop_column("name")
@@ -135,7 +139,7 @@ def test_a_first_column_that_the_metastore_keeps(spark: SparkSession, schema: st
         pair.run()
 
 
-def test_a_column_that_hive_partitions_by_stays(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_renamed_partition_column_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = made(spark, schema, tmp_path, ICEBERG)
     pair.sql(f"ALTER TABLE {pair.target} DROP PARTITION FIELD day")
     pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN day TO d")
@@ -149,10 +153,10 @@ def test_a_column_that_hive_partitions_by_stays(spark: SparkSession, schema: str
     ["PARQUET", pytest.param("ORC", marks=soak.slow)],
 )
 @soak.slow
-def test_a_value_that_hives_type_can_not_hold(
+def test_hive_column_too_narrow_for_a_value_is_widened(
     spark: SparkSession, schema: str, tmp_path: Path, stored: str
 ) -> None:
-    """Iceberg has neither the narrow integers nor the lengths that Hive has."""
+    """Iceberg lacks Hive's narrow integers and lengths of texts."""
     pair = Pair(spark, schema, tmp_path, ICEBERG, NARROW, "day STRING", stored)
     pair.make((1, -1, "a", None, "mon"), (2, 2, "b", None, "tue"))
 
@@ -173,13 +177,13 @@ def test_a_value_that_hives_type_can_not_hold(
     row = (6, 2, "b", Row(a=1, b="abcd"), "mon")
     assert insert("(6, 2, 'b', struct(1, 'abcd'), 'mon')", *row) == appended
     assert declared(pair) == ["id int", "n int", "title string", "deep struct<a:int,b:string>"]
-    # An earlier partition has them too, so that after a revert its rows can be written.
+    # Earlier partitions get the wider columns too, so that rows can be written after a revert.
     pair.sql(f"INSERT INTO {pair.hive} VALUES (7, 40000, 'abcdef', struct(1000, 'abcd'), 'tue')")
     pair.rows[(7, 40000, "abcdef", Row(a=1000, b="abcd"), "tue")] += 1
     assert pair.read() == pair.rows
 
 
-def test_a_partition_whose_value_hives_type_can_not_hold(
+def test_partition_value_too_large_for_the_hive_type_is_refused(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG, "id INT", "n SMALLINT").make((1, 1))
@@ -190,7 +194,7 @@ def test_a_partition_whose_value_hives_type_can_not_hold(
         pair.run()
 
 
-def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
+def test_values_too_large_for_hive_are_found_at_any_depth(spark: SparkSession, schema: str) -> None:
     spark.sql(
         f"CREATE TABLE {schema}.t (a ARRAY<STRUCT<n: TINYINT, s: STRING, `string`: VARCHAR(2)>>, "
         "m MAP<VARCHAR(3), ARRAY<ARRAY<SMALLINT>>>, plain ARRAY<STRING>) STORED AS PARQUET"
@@ -210,7 +214,7 @@ def test_values_at_any_depth(spark: SparkSession, schema: str) -> None:
 
 @pytest.mark.parametrize("at", soak.amount([1], range(4)))
 @soak.slow
-def test_a_run_that_ends_while_it_widens_columns(
+def test_widening_of_columns_resumes_after_a_crash(
     spark: SparkSession, schema: str, tmp_path: Path, at: int
 ) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG, "id INT, n TINYINT, title VARCHAR(2)", "day STRING")

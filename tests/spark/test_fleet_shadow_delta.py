@@ -1,4 +1,4 @@
-"""What Delta's commits, in the directories that the Hive copy reads, ask of it."""
+"""Shadow runs after special commits of Delta, whose files are in the Hive copy's directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests import soak
 from tests.spark.fleet_shadowing import DELTA, Pair
 
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 from tableferry.spark import session
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
@@ -18,7 +18,7 @@ MON = "day=mon/n=1"
 
 
 @soak.slow
-def test_files_that_no_commit_names_are_left_behind(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_uncommitted_file_is_not_copied(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
     pair.insert((4, "d", "mon", 1))
     [some, *_] = (pair.directory / MON).glob("*.parquet")
@@ -27,7 +27,9 @@ def test_files_that_no_commit_names_are_left_behind(spark: SparkSession, schema:
 
 
 @soak.slow
-def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_deletion_vector_causes_a_rewrite_of_its_partition(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     options = {"delta.enableDeletionVectors": "true"}
     pair = Pair(spark, schema, tmp_path, DELTA, options=options).make(*ROWS)
     pair.insert(*((number, "x", "mon", 1) for number in range(10, 20)))
@@ -39,9 +41,7 @@ def test_deletion_vectors(spark: SparkSession, schema: str, tmp_path: Path) -> N
 
 
 @soak.slow
-def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_removed_commit_causes_a_comparison(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     options = {"delta.checkpointInterval": "1"}
     pair = Pair(spark, schema, tmp_path, DELTA, options=options).make(*ROWS)
     pair.delete("id = 3", lambda row: row[0] == 3)
@@ -55,7 +55,7 @@ def test_a_log_that_was_cleaned_up_is_made_good_by_comparing(
 
 
 @soak.slow
-def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_column_mapping_causes_a_comparison(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA).make(*ROWS)
     mapping = (
         "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
@@ -68,15 +68,15 @@ def test_names_that_only_the_log_knows(spark: SparkSession, schema: str, tmp_pat
     assert result.columns == ("extra",)
     pair.insert((5, "e", 8, "tue", 2))
     assert pair.done() == {"day=tue/n=2": (Action.REWRITTEN, 2)}
-    # A version of its own, without a new row.
+    # The rename is a separate version without a new row.
     pair.rename_column("name", "title")
     assert "name of the Hive copy were renamed" in pair.shadow().comparison_reason
 
 
 @pytest.mark.parametrize("stored", ["USING parquet", "STORED AS PARQUET"])
 @soak.slow
-def test_a_table_of_buckets_stays_one(spark: SparkSession, schema: str, tmp_path: Path, stored: str) -> None:
-    """Who reads a bucket by its file's name finds all of its rows after a revert."""
+def test_bucketed_table_stays_bucketed(spark: SparkSession, schema: str, tmp_path: Path, stored: str) -> None:
+    """After a revert, a reader that finds buckets by file names reads all rows."""
     stored += " CLUSTERED BY (id) INTO 2 BUCKETS"
     pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING", stored=stored)
     pair.make((1, "a", "mon"), (2, "b", "mon"), (3, "c", "tue"))
@@ -96,10 +96,10 @@ def test_a_table_of_buckets_stays_one(spark: SparkSession, schema: str, tmp_path
 
 
 @soak.slow
-def test_a_restored_file_has_the_name_of_another_partition_s(
+def test_restored_file_with_a_name_of_another_partition_is_copied(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
-    """A task of Spark's gives its files in all partitions the same name, and Hive's do too."""
+    """Tasks of Spark and Hive give their files the same name in all partitions."""
     options = {"delta.enableDeletionVectors": "true"}
     pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING", options=options)
     with session.settings(spark, {"spark.sql.leafNodeDefaultParallelism": "1"}, "a test"):
@@ -117,9 +117,7 @@ def test_a_restored_file_has_the_name_of_another_partition_s(
 
 
 @soak.slow
-def test_a_table_that_was_made_anew_has_other_versions(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_recreated_table_causes_a_comparison(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING").make((1, "a", "mon"), (2, "b", "tue"))
     pair.insert((3, "c", "mon"))
     pair.shadow()
@@ -128,15 +126,13 @@ def test_a_table_that_was_made_anew_has_other_versions(
     pair.rows.clear()
     for number in range(3):
         pair.insert((number, "new", "wed"))
-    # Also if a run died that had only noted the new one.
+    # Also after a run that died immediately after it recorded the new table.
     assert pair.crash(0)
     assert pair.shadow().comparison_reason == "there is no watermark"
 
 
 @soak.slow
-def test_rows_of_a_table_with_a_column_that_spark_pads(
-    spark: SparkSession, schema: str, tmp_path: Path
-) -> None:
+def test_rows_with_a_char_column_are_copied(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, DELTA, keys="day STRING").make((1, "a", "mon"))
     pair.sql(f"ALTER TABLE {pair.target} ADD COLUMNS (code CHAR(4))")
     pair.columns += ", code CHAR(4)"

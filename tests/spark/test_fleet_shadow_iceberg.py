@@ -1,4 +1,4 @@
-"""What Iceberg's snapshots ask of the Hive copy."""
+"""Shadow runs after special snapshots of Iceberg."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests import conditions, soak
 from tests.spark.fleet_shadowing import ICEBERG, Pair
 
-from tableferry.fleet.hive_copy.changes import Action
+from tableferry.fleet.hive_copy.update_plan import Action
 
 ROWS = ((1, "a", "mon", 1), (2, "b", "mon", 1), (3, "c", "tue", 2))
 MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("delete", "update", "merge")}
@@ -19,7 +19,7 @@ MERGE_ON_READ = {f"write.{operation}.mode": "merge-on-read" for operation in ("d
 
 @pytest.mark.parametrize("version", [2, 3])
 @soak.slow
-def test_delete_files_touch_their_partition(
+def test_delete_file_causes_a_rewrite_of_its_partition(
     spark: SparkSession, schema: str, tmp_path: Path, version: int
 ) -> None:
     options = MERGE_ON_READ | {"format-version": str(version)}
@@ -33,7 +33,7 @@ def test_delete_files_touch_their_partition(
 
 
 @soak.slow
-def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_rollback_causes_a_comparison(spark: SparkSession, schema: str, tmp_path: Path) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     before = pair.rows.copy()
     pair.insert((4, "d", "mon", 1), (5, "e", "wed", 3))
@@ -46,7 +46,7 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
         "day=mon/n=1": Action.REWRITTEN,
         "day=wed/n=3": Action.EMPTIED,
     }
-    # An insert that broke off, of a snapshot that was then rolled back.
+    # The run that copied a snapshot died, and then the snapshot was rolled back.
     pair.insert((6, "f", "tue", 2))
     assert pair.crash(1)
     assert pair.read() != before
@@ -56,7 +56,9 @@ def test_a_history_that_was_rolled_back_is_compared(spark: SparkSession, schema:
 
 
 @soak.slow
-def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_changes_after_a_new_partition_spec_are_copied(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     pair.sql(f"ALTER TABLE {pair.target} DROP PARTITION FIELD n")
     pair.sql(f"ALTER TABLE {pair.target} ADD PARTITION FIELD bucket(4, id)")
@@ -71,7 +73,7 @@ def test_another_partition_spec(spark: SparkSession, schema: str, tmp_path: Path
 
 
 @soak.slow
-def test_files_of_another_spec_whose_snapshot_has_expired(
+def test_expired_snapshot_of_replaced_files_causes_a_comparison(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
@@ -90,8 +92,10 @@ def test_files_of_another_spec_whose_snapshot_has_expired(
     assert pair.done() == {"day=mon/n=1": (Action.APPENDED, 1)}
 
 
-def test_a_text_that_hive_takes_for_null_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
-    """As Spark reads a null partition of a text table, and people copy its rows."""
+def test_partition_value_that_hive_reads_as_null_is_refused(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
+    """Spark reads this value for a null partition of a text table, and users copy such rows."""
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS, (4, "d", None, 1))
     pair.insert((5, "e", "__HIVE_DEFAULT_PARTITION__", 1))
     with conditions.raises(
@@ -100,7 +104,9 @@ def test_a_text_that_hive_takes_for_null_is_refused(spark: SparkSession, schema:
         pair.run()
 
 
-def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_purge_property_and_empty_partition_value_are_refused(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     pair.sql(f"ALTER TABLE {pair.hive} SET TBLPROPERTIES ('external.table.purge' = 'true')")
     with conditions.raises("DROP_REMOVES_FILES"):
@@ -114,18 +120,22 @@ def test_what_a_hive_table_cannot_follow_is_refused(spark: SparkSession, schema:
 
 
 @soak.slow
-def test_a_name_that_no_snapshot_has(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_column_renamed_after_the_last_snapshot_causes_a_comparison(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
     pair.insert((5, "e", "tue", 2))
     pair.sql(f"ALTER TABLE {pair.target} RENAME COLUMN name TO title")
-    # The last snapshot has it by its old name.
+    # The last snapshot has the column's old name.
     assert "after the last snapshot" in pair.shadow().comparison_reason
 
 
 @soak.slow
-def test_the_same_name_and_yet_another_column(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_recreated_column_of_the_same_name_causes_a_comparison(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)
-    # Only its id distinguishes it.
+    # Only the id distinguishes the two columns.
     pair.add_column("extra")
     pair.insert((8, "h", 1, "tue", 2))
     assert pair.shadow().columns == ("extra",)
@@ -138,9 +148,11 @@ def test_the_same_name_and_yet_another_column(spark: SparkSession, schema: str, 
 
 
 @soak.slow
-def test_a_column_that_comes_with_a_value(spark: SparkSession, schema: str, tmp_path: Path) -> None:
+def test_added_column_with_a_default_causes_a_comparison(
+    spark: SparkSession, schema: str, tmp_path: Path
+) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG, options={"format-version": "3"}).make(*ROWS)
-    # Spark reads such a column, and has no words to add one.
+    # Spark reads such a column, but has no statement that adds one.
     jvm = spark._jvm
     assert jvm is not None
     iceberg = jvm.org.apache.iceberg
@@ -155,7 +167,7 @@ def test_a_column_that_comes_with_a_value(spark: SparkSession, schema: str, tmp_
     assert pair.done() == {"day=tue/n=2": (Action.APPENDED, 1)}
 
 
-def test_the_last_commit_of_a_writer_whose_clock_is_slow(
+def test_commit_of_a_writer_with_a_slow_clock_is_copied(
     spark: SparkSession, schema: str, tmp_path: Path
 ) -> None:
     pair = Pair(spark, schema, tmp_path, ICEBERG).make(*ROWS)

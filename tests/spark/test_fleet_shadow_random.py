@@ -1,4 +1,4 @@
-"""Any interleaving of changes, runs and crashes leaves the Hive copy with the target's rows."""
+"""After random changes, runs and crashes, the Hive copy has the rows of the target."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = 6
     ],
 )
 @soak.slow
-def test_the_copy_follows(
+def test_hive_copy_equals_the_target_after_random_changes_and_crashes(
     spark: SparkSession, schema: str, tmp_path: Path, form: TargetFormat, partitioned: bool, seed: int
 ) -> None:
     random = Random(f"{form} {partitioned} {seed}")
@@ -57,7 +57,7 @@ def test_the_copy_follows(
 
 
 def made(pair: Pair, random: Random, numbers: Iterator[int], count: int) -> list[tuple[object, ...]]:
-    """Make rows with ids of their own."""
+    """Return rows with unique ids."""
     extras = len(pair.columns.split(", ")) - 2
     return [
         (
@@ -71,7 +71,7 @@ def made(pair: Pair, random: Random, numbers: Iterator[int], count: int) -> list
 
 
 def change(pair: Pair, random: Random, numbers: Iterator[int]) -> str:
-    """Change the target in one way or another, and say how."""
+    """Apply a random change to the target, and return its description."""
     some = random.randrange(3)
     day = random.choice(PLACES)[0]
     at = pair.names.index("day") if pair.keys else 0
@@ -113,6 +113,6 @@ def change(pair: Pair, random: Random, numbers: Iterator[int]) -> str:
             extras = pair.names[2 : len(pair.columns.split(", "))]
             if extras:
                 pair.rename_column(random.choice(extras), f"r{next(numbers)}")
-                # A snapshot has the old name until the next one.
+                # The last snapshot has the old name until the next snapshot.
                 pair.insert(*made(pair, random, numbers, 1))
     return f"{kind} {some} {day}"

@@ -1,4 +1,4 @@
-"""How many statements of SQL a table's migration takes, for a fleet has thousands of small tables."""
+"""The number of SQL statements of a migration is limited, because a fleet has thousands of small tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Fleet:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Note every statement that any session is given inside a ``with``."""
+    """Record each statement of any session inside a ``with``."""
     statements: list[str] = []
     sql = SparkSession.sql
 
@@ -36,7 +36,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def make(ours: Fleet, folder: Path, table: str, *, partitions: int) -> None:
-    """Make a table with a comment, one on a column and a property, and a file or one in each partition."""
+    """Create a table with comments, a property, and a file in each partition or in the table."""
     key = "PARTITIONED BY (day STRING) " if partitions else ""
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name(table).sql} (id INT COMMENT 'its number', name STRING) "
@@ -54,7 +54,7 @@ def make(ours: Fleet, folder: Path, table: str, *, partitions: int) -> None:
     [(TargetFormat.ICEBERG, 0, 15), (TargetFormat.ICEBERG, 2, 27), (TargetFormat.DELTA, 0, 17)],
 )
 @soak.slow
-def test_a_table_s_migration_takes_few_statements(
+def test_migration_of_a_table_takes_few_statements(
     ours: Fleet,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -74,6 +74,6 @@ def test_a_table_s_migration_takes_few_statements(
             assert errors(ours.migrate()) == []
         assert {ours.job(table).state for table in tables} == {State.WRITES_UNBLOCKED}
         taken.append(statements)
-    # What is asked once a run doesn't count.
+    # Statements that run once per run don't count.
     each = (len(taken[1]) - len(taken[0])) / 2
     assert each <= most, "\n".join(taken[0])

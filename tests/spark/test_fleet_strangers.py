@@ -1,4 +1,4 @@
-"""What somebody else has put where a migration works stays: tables, files and partitions."""
+"""Tables, files and partitions of other processes stay unchanged in the places that a migration uses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def text_table(ours: Fleet, folder: Path) -> TableName:
-    """Make a table of text, whose rows have to be rewritten."""
+    """Create a text table, whose rows must be rewritten."""
     name = ours.name("t")
     hive_table(ours.spark, name.sql, folder / "t", [(1, "a"), (2, "b")], "TEXTFILE")
     return name
@@ -66,7 +66,7 @@ def test_foreign_table_with_the_copys_name_stays_after_a_revert(
 
 @soak.slow
 def test_table_whose_directory_is_named_like_a_copys_is_migrated(ours: Fleet, tmp_path: Path) -> None:
-    """And somebody's table may lie beside it, by a name that only a trial's directory once had."""
+    """Another table has the name of a directory of an earlier trial."""
     folder, beside = tmp_path / "t_delta" / "20240131", tmp_path / "t_delta" / "20240131_sync_try"
     hive_table(ours.spark, ours.name("t").sql, folder, [(1, "a")])
     hive_table(ours.spark, ours.name("u").sql, beside, [(2, "b")])
@@ -138,7 +138,7 @@ def test_close_of_a_rewritten_table_keeps_files_of_dropped_partitions(
     ours.to_probation("t", form=form, rewrite=True)
     ours.to_archive("t")
     ours.mark("t", days=0)
-    # What somebody lets it read by now was nobody's whose rows are in the new table.
+    # The partition that it reads now was added later, so the new table lacks its rows.
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing/part-of-others").write_text("9")
     archived = ours.name("t_hive_archived").sql
@@ -190,7 +190,7 @@ def test_commit_of_a_suspended_worker_replaces_no_newer_rows(
     before = rewritten_copy.open_copy(ours.warehouse, table, name, ICEBERG)
     ours.spark.sql(f"INSERT INTO {source.sql} PARTITION (day = 'a') VALUES (3, NULL)")
     ahead()
-    # What it has read of the Hive table by then is older, which an empty selection stands for.
+    # The suspended worker read older rows of the Hive table; an empty selection represents them.
     with pytest.raises(SPARK_ERRORS):
         rewritten_copy.write(ours.warehouse, table, before, {"day=a": "old"}, ("false", "day = 'a'"))
     assert [row[0] for row in ours.rows(name)] == [1, 2, 3]
@@ -236,7 +236,7 @@ def test_partition_of_a_wrong_type_pauses_only_its_table(ours: Fleet, tmp_path: 
 def test_table_with_a_name_that_spark_redacts_is_migrated_and_reverted(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
-    """Spark shows no property that has a word such as url, token or secret in it."""
+    """Spark hides properties whose names contain a word such as url, token or secret."""
     table = "secret_page_urls"
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {ours.name(table).sql} (id INT, token STRING) STORED AS PARQUET "
@@ -246,7 +246,7 @@ def test_table_with_a_name_that_spark_redacts_is_migrated_and_reverted(
     ours.to_probation(table, form=form)
     new = ours.warehouse.named(ours.name(table), form)
     assert table_descriptions.properties(ours.spark, new)["home"] == "https://example.com/?url=1"
-    # Without partitions the Hive table is rewritten as a whole, in another directory.
+    # An unpartitioned Hive copy is rewritten as a whole, in another directory.
     ours.write(table, "DELETE FROM {t} WHERE id = 1")
     assert errors(ours.shadow()) == []
     assert errors(ours.revert(table)) == []

@@ -1,4 +1,4 @@
-"""A worker is suspended before an effect, another one goes on with its job, it wakes: rows stay the same."""
+"""A suspended worker changes no row after another worker has finished its job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tableferry.fleet.hive_tables.hive_table import SOURCE
 from tableferry.fleet.jobs.job import State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import resumed
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import DropCopy
 from tableferry.fleet.modes.migrator import migrate
 from tableferry.fleet.modes.performer import perform
@@ -33,7 +33,7 @@ from tableferry.fleet.warehouse import job_tables, table_renames, target_version
 from tableferry.fleet.warehouse.context import Warehouse
 
 OLD = [(1, "mon"), (2, "tue"), (3, None)]
-# The guard is the same for both formats; what it guards differs.
+# The guard is the same for both formats, but the guarded effects differ.
 FORMATS = list(TargetFormat)
 SHADOWED = soak.amount([TargetFormat.ICEBERG], FORMATS)
 
@@ -54,15 +54,15 @@ def patched(where: object, name: str, replacement: object) -> Iterator[None]:
 
 
 @contextmanager
-def sleeping_behind_the_guard(at: int, meanwhile: Callable[[], object]) -> Iterator[None]:
-    """Let whoever has the effect number ``at`` sleep between its last look at the claim and the effect."""
+def suspended_after_guard(at: int, other_work: Callable[[], object]) -> Iterator[None]:
+    """Run ``other_work`` between the check of the claim and the effect number ``at``."""
     number, real = count(), Warehouse.effect
 
     def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
         if next(number) != at:
             return real(warehouse, work, **how)
         warehouse.guard()
-        meanwhile()
+        other_work()
         return work()
 
     with patched(Warehouse, "effect", effect):
@@ -70,15 +70,15 @@ def sleeping_behind_the_guard(at: int, meanwhile: Callable[[], object]) -> Itera
 
 
 @contextmanager
-def sleeping(ours: Fleet, at: int, meanwhile: Callable[[], ModeReport]) -> Iterator[list[ModeReport]]:
-    """Let whoever has the effect number ``at``, from 0, sleep before it for longer than its lease."""
+def suspended(ours: Fleet, at: int, other_work: Callable[[], ModeReport]) -> Iterator[list[ModeReport]]:
+    """Let the lease expire before the effect number ``at``, counted from 0, and run ``other_work``."""
     number, real = count(), Warehouse.effect
     done: list[ModeReport] = []
 
     def effect(warehouse: Warehouse, work: Callable[[], Any], **how: Any) -> Any:
         if next(number) == at:
             ours.clock.turn(minutes=ours.settings.lease_minutes + 1)
-            done.append(meanwhile())
+            done.append(other_work())
         return real(warehouse, work, **how)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -100,67 +100,71 @@ def insert(ours: Fleet, table: str, number: int) -> None:
 
 @pytest.mark.parametrize("form", SHADOWED)
 @soak.slow
-def test_a_shadower_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_suspended_shadow_run_loses_its_claim_and_no_row(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", OLD)
     ours.to_probation("t", form=form)
     written = [1, 2, 3]
     for at in range(soak.amount(2, 20)):
         written.append(100 + at)
         insert(ours, "t", written[-1])
-        with sleeping(ours, at, lambda: shadow(ours.worker("quick"))) as meanwhile:
+        with suspended(ours, at, lambda: shadow(ours.worker("quick"))) as others:
             report = shadow(ours.worker("slow"))
         assert ids(ours, "t_hive") == written == ids(ours, "t"), at
-        if not meanwhile:
+        if not others:
             assert at >= 2
             break
-        assert (outcomes(meanwhile[0]), outcomes(report)) == (["done"], ["lost"]), at
+        assert (outcomes(others[0]), outcomes(report)) == (["done"], ["lost"]), at
     assert errors(ours.shadow()) == []
     assert errors(ours.revert("t")) == []
     assert ids(ours, "t") == written
 
 
-@soak.only  # In make test the property has reverters and migrators that sleep.
+@soak.only  # In make test, reverts and migrations of test_fleet_property.py are suspended.
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_reverter_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_suspended_revert_loses_its_claim_and_no_row(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     for at in range(20):
         table = f"t{at}"
         hive_table(ours.spark, ours.name(table).sql, tmp_path / table, OLD)
         ours.to_probation(table, form=form)
         insert(ours, table, 4)
-        with sleeping(ours, at, lambda: revert(ours.worker("quick"), ())) as meanwhile:
+        with suspended(ours, at, lambda: revert(ours.worker("quick"), ())) as others:
             report = revert(ours.worker("slow"), [ours.name(table)])
         assert ids(ours, table) == [1, 2, 3, 4], at
         assert ours.job(table).state is State.ICEBERG_DROPPED
-        if not meanwhile:
+        if not others:
             assert at > 3
             break
-        assert (outcomes(meanwhile[0]), outcomes(report)) == (["done"], ["lost"]), at
+        assert (outcomes(others[0]), outcomes(report)) == (["done"], ["lost"]), at
 
 
 @soak.only
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_migrator_that_slept(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_suspended_migration_loses_its_claim_and_no_row(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
     for at in range(20):
         table = f"t{at}"
         hive_table(ours.spark, ours.name(table).sql, tmp_path / table, OLD)
-        # Long enough that no run archives one of them meanwhile.
+        # The probation is so long that no run archives a table.
         ours.add(table, form=form, probation_gap_days=1000)
         ours.preprocess()
         ours.notify()
         ours.clock.turn(days=14)
-        with sleeping(ours, at, lambda: migrate(ours.worker("quick"))) as meanwhile:
+        with suspended(ours, at, lambda: migrate(ours.worker("quick"))) as others:
             report = migrate(ours.worker("slow"))
         assert ours.job(table).pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED), at
         insert(ours, table, 4)
         assert ids(ours, table) == [1, 2, 3, 4], at
-        if not meanwhile:
+        if not others:
             assert at > 2
             break
-        assert (outcomes(meanwhile[0]), outcomes(report)) == (["done"], ["lost"]), at
+        assert (outcomes(others[0]), outcomes(report)) == (["done"], ["lost"]), at
 
 
-def make_anew(ours: Fleet, form: TargetFormat, table: str, folder: Path) -> None:
-    """Make a table as another migration does: by the same name, over the same directory."""
+def recreate_table(ours: Fleet, form: TargetFormat, table: str, folder: Path) -> None:
+    """Create a table as another migration does: with the same name and directory."""
     name = ours.name(table)
     named = ours.warehouse.named(name, form)
     ours.spark.sql(f"DROP TABLE IF EXISTS {named.sql}")
@@ -169,11 +173,13 @@ def make_anew(ours: Fleet, form: TargetFormat, table: str, folder: Path) -> None
 
 
 @pytest.mark.parametrize("form", list(TargetFormat))
-def test_a_rename_is_of_the_table_that_was_looked_at(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
+def test_rename_fails_if_the_table_is_recreated_after_the_guard(
+    ours: Fleet, tmp_path: Path, form: TargetFormat
+) -> None:
     old, new = ours.name("t"), ours.name("t_new")
-    make_anew(ours, form, "t", tmp_path / "t")
+    recreate_table(ours, form, "t", tmp_path / "t")
     with (
-        sleeping_behind_the_guard(0, lambda: make_anew(ours, form, "t", tmp_path / "t")),
+        suspended_after_guard(0, lambda: recreate_table(ours, form, "t", tmp_path / "t")),
         conditions.raises("TABLE_CHANGED_DURING_STEP", tables=old),
     ):
         table_renames.rename_table(ours.warehouse, old, new)
@@ -183,14 +189,14 @@ def test_a_rename_is_of_the_table_that_was_looked_at(ours: Fleet, tmp_path: Path
     assert job_tables.kinds(ours.warehouse, (old, new)) == {new: kind}
 
 
-def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: Fleet, tmp_path: Path) -> None:
+def test_rename_of_a_hive_table_fails_if_the_copy_is_dropped_after_the_guard(
+    ours: Fleet, tmp_path: Path
+) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", [])
     main, hive, copy = map(ours.name, ("t", "t_hive", "t_iceberg"))
-    make_anew(ours, TargetFormat.ICEBERG, "t_iceberg", tmp_path / "t_iceberg")
+    recreate_table(ours, TargetFormat.ICEBERG, "t_iceberg", tmp_path / "t_iceberg")
     with (
-        sleeping_behind_the_guard(
-            0, lambda: ours.spark.sql(f"DROP TABLE {ours.warehouse.iceberg(copy).sql}")
-        ),
+        suspended_after_guard(0, lambda: ours.spark.sql(f"DROP TABLE {ours.warehouse.iceberg(copy).sql}")),
         conditions.raises("TABLE_CHANGED_DURING_STEP", tables=re.compile("t_iceberg")),
     ):
         table_renames.rename_table(ours.warehouse, main, hive, beside=(copy,))
@@ -199,15 +205,13 @@ def test_a_hive_table_is_renamed_only_beside_the_copy_that_was_looked_at(ours: F
 
 @pytest.mark.parametrize("form", list(TargetFormat))
 @soak.slow
-def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
-    ours: Fleet, tmp_path: Path, form: TargetFormat
-) -> None:
+def test_copy_written_while_it_is_dropped_is_kept(ours: Fleet, tmp_path: Path, form: TargetFormat) -> None:
     ours.add("t", form=form)
     names = Names.of(ours.job("t"))
     ours.spark.sql(
         f"CREATE EXTERNAL TABLE {names.main.sql} (id INT) STORED AS PARQUET LOCATION '{tmp_path}/t'"
     )
-    make_anew(ours, form, names.copy.table, tmp_path / "t")
+    recreate_table(ours, form, names.copy.table, tmp_path / "t")
     named = ours.warehouse.named(names.copy, form)
     ours.spark.sql(f"ALTER TABLE {named.sql} SET TBLPROPERTIES ('{SOURCE}' = '{names.main.key}')")
     current, identity = target_versions.current_version, overlay.log_identity
@@ -229,9 +233,9 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
         write(2)
         return log
 
-    # A commit after the look at the version, and, where a log is moved, after the last look at the log.
+    # A commit follows the check of the version and, if a log is moved, the last check of the log.
     for looks, module, name, hook in (
-        (1, target_versions, "current", look_and_write),
+        (1, target_versions, "current_version", look_and_write),
         (2, overlay, "log_identity", identify_and_write),
     )[: 1 if form is TargetFormat.ICEBERG else 2]:
         job = replace(ours.job("t"), shadow_watermark=current(ours.warehouse, names.copy, form))
@@ -244,7 +248,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
         assert current(ours.warehouse, names.copy, form) not in ("-1", job.shadow_watermark)
     held = [row[0] for row in ours.spark.sql(f"SELECT id FROM {named.sql} ORDER BY id").collect()]
     assert held == ([1] if form is TargetFormat.ICEBERG else [1, 2])
-    # What a run that died at its last step leaves.
+    # The state after a run that died at its last step.
     if form is TargetFormat.ICEBERG:
         table_renames.rename_table(ours.warehouse, names.copy, names.dropped)
     at = current(ours.warehouse, names.dropped if form is TargetFormat.ICEBERG else names.copy, form)
@@ -256,7 +260,7 @@ def test_a_copy_that_is_written_to_while_it_is_dropped_is_kept(
 
 @soak.only
 @pytest.mark.parametrize("form", list(TargetFormat))
-def test_a_reverter_that_slept_through_another_migration(
+def test_revert_suspended_during_another_migration_loses_its_claim_and_no_row(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
     hive_table(ours.spark, ours.name("t").sql, tmp_path / "t", OLD)
@@ -277,13 +281,13 @@ def test_a_reverter_that_slept_through_another_migration(
 
     undisturbed, rename = Warehouse.effect, table_renames.rename_table
 
-    def sleeping_rename(*names: Any, **how: Any) -> None:
-        with pytest.MonkeyPatch.context() as inner, sleeping_behind_the_guard(0, migrate_again):
+    def suspended_rename(*names: Any, **how: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner, suspended_after_guard(0, migrate_again):
             inner.setattr(table_renames, "rename_table", rename)
             rename(*names, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_renames, "rename_table", sleeping_rename)
+        patch.setattr(table_renames, "rename_table", suspended_rename)
         report = revert(ours.worker("slow"), [ours.name("t")])
     assert outcomes(report) == ["lost"]
     assert ours.job("t").pair == (State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)

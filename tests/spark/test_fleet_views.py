@@ -1,4 +1,4 @@
-"""Views over tables that went to another schema come along, on a real metastore with Delta and Iceberg."""
+"""Views of migrated tables are moved to their schema, on a real metastore with Delta and Iceberg."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tableferry.spark.tables import TableName
 
 
 class Moved:
-    """A schema whose tables have moved to another one, as a migration leaves them."""
+    """A schema whose tables were migrated to another schema."""
 
     def __init__(self, spark: SparkSession, schema: str, folder: Path) -> None:
         self.spark, self.old, self.lake = spark, schema, f"{schema}_lake"
@@ -34,12 +34,12 @@ class Moved:
         self.warehouse = replace(self.fleet.warehouse, access=self.access)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
-        """Run a statement, in which {old} and {lake} are the schemas."""
+        """Run a statement in which {old} and {lake} are replaced by the schemas; return its sorted rows."""
         rows = self.spark.sql(text.format(old=self.old, lake=self.lake)).collect()
         return sorted((tuple(row) for row in rows), key=repr)
 
     def view(self, name: str, query: str, columns: str = "", clauses: str = "") -> None:
-        """Make a view, with names without a schema meaning the old one."""
+        """Create a view, in whose query names without a schema are in the old schema."""
         before = self.spark.catalog.currentDatabase()
         self.spark.catalog.setCurrentDatabase(self.old)
         try:
@@ -55,7 +55,7 @@ class Moved:
         state: State = State.WRITES_UNBLOCKED,
         columns: str = "(id INT, name STRING)",
     ) -> None:
-        """Make a table and its job; from the switch on, the old name is a view of the new table."""
+        """Create a table and its job; after the switch, the old name is a view of the new table."""
         old, new = f"{self.old}.{name}", f"{self.lake}.{name}"
         self.job(name, form)
         if state is not State.WRITES_UNBLOCKED:
@@ -98,7 +98,7 @@ def moved(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Moved]:
     moved = Moved(spark, schema, tmp_path)
     current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
     yield moved
-    # A run leaves the session as it was.
+    # A run doesn't change the current catalog and schema.
     assert (spark.catalog.currentCatalog(), spark.catalog.currentDatabase()) == current
     spark.sql(f"DROP SCHEMA {moved.lake} CASCADE")
     spark.sql(f"DROP SCHEMA {moved.old} CASCADE")
@@ -112,7 +112,7 @@ def errors(reports: list[ViewReport]) -> dict[str, str]:
     return {report.view.table: report.finding.one_line for report in reports if report.finding}
 
 
-def test_views_come_along_with_all_that_belongs_to_them(moved: Moved) -> None:
+def test_views_are_moved_with_comments_properties_and_grants(moved: Moved) -> None:
     moved.table("orders")
     moved.table("customers", form=TargetFormat.ICEBERG)
     moved.view(
@@ -121,7 +121,7 @@ def test_views_come_along_with_all_that_belongs_to_them(moved: Moved) -> None:
         "(number COMMENT 'it''s a number', name)",
         "COMMENT 'all orders' TBLPROPERTIES ('team' = 'x, y')",
     )
-    # By its name it comes before what it reads.
+    # Its name sorts before the view that it reads.
     moved.view(
         "a_over", "WITH o AS (SELECT * FROM z_base) SELECT o.*, c.id FROM o JOIN customers c ON c.id = number"
     )
@@ -162,7 +162,7 @@ def test_views_come_along_with_all_that_belongs_to_them(moved: Moved) -> None:
 
 
 @soak.slow
-def test_a_second_run_finds_them_there(moved: Moved) -> None:
+def test_second_run_replaces_only_changed_views(moved: Moved) -> None:
     moved.table("orders")
     moved.view("v", "SELECT * FROM orders -- all\n")
     assert outcomes(moved.run()) == {"v": "moved"}
@@ -171,14 +171,14 @@ def test_a_second_run_finds_them_there(moved: Moved) -> None:
     assert outcomes(moved.run()) == {"v": "there"}
     assert moved.described("v") == created
 
-    # The old one was changed since.
+    # The old view was changed afterwards.
     moved.sql("ALTER VIEW {old}.v AS SELECT * FROM {old}.orders WHERE id > 1")
     assert outcomes(moved.run(dry_run=True)) == {"v": "planned"}
     assert outcomes(moved.run()) == {"v": "replaced"}
     assert moved.sql("SELECT * FROM {lake}.v") == [(2, "b")]
 
 
-def test_a_dry_run_makes_none_and_says_what_a_run_does(moved: Moved) -> None:
+def test_dry_run_creates_no_view_and_returns_the_statements_of_a_run(moved: Moved) -> None:
     moved.table("orders")
     moved.view("b", "SELECT * FROM orders")
     moved.view("a", "SELECT id FROM b")
@@ -189,7 +189,7 @@ def test_a_dry_run_makes_none_and_says_what_a_run_does(moved: Moved) -> None:
 
 
 @soak.slow
-def test_a_run_after_a_crash_makes_what_is_missing(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_after_a_crash_creates_missing_views(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:
     moved.table("orders")
     for name, query in {"c": "SELECT * FROM orders", "b": "SELECT * FROM c", "a": "SELECT * FROM b"}.items():
         moved.view(name, query)
@@ -202,7 +202,7 @@ def test_a_run_after_a_crash_makes_what_is_missing(moved: Moved, monkeypatch: py
 
     create = catalog.create
     for name, made in {"c": ["c"], "b": ["b", "c"]}.items():
-        # After the view was made, and before its grants were carried over.
+        # After the view was created, and before its grants were copied.
         with monkeypatch.context() as patch:
             patch.setattr(
                 catalog, "carry_access", lambda _, move, at=name: die() if move.new.table == at else None
@@ -217,7 +217,7 @@ def test_a_run_after_a_crash_makes_what_is_missing(moved: Moved, monkeypatch: py
 
 
 @soak.slow
-def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> None:
+def test_views_that_cannot_move_are_reported_and_other_views_are_moved(moved: Moved) -> None:
     moved.table("orders")
     moved.table("customers", state=State.READY)
     moved.sql("CREATE TABLE {old}.gone (id INT) USING parquet")
@@ -255,7 +255,7 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
     [waited] = [view for view in report if view.outcome == "moved"]
     assert [name.table for name in waited.stays] == ["customers"]
     assert moved.sql("SELECT * FROM {lake}.waits") == [(1,), (2,)]
-    # What has come along in part is left alone until the rest has moved, and replaced then.
+    # A partially moved view stays unchanged until all its tables have moved, and is then replaced.
     assert outcomes(moved.run(f"{moved.old}.waits")) == {"waits": "waiting"}
     moved.save("customers", State.WRITES_UNBLOCKED, State.WRITES_UNBLOCKED)
     moved.sql("CREATE TABLE {lake}.customers (id INT, name STRING) USING delta")
@@ -266,11 +266,11 @@ def test_what_cant_come_along_is_named_and_the_others_go_on(moved: Moved) -> Non
 
 
 @soak.slow
-def test_a_view_whose_columns_would_change_stays(moved: Moved) -> None:
+def test_view_whose_columns_would_change_is_refused(moved: Moved) -> None:
     moved.table("orders")
     moved.view("v", "SELECT id FROM orders")
     moved.view("w", "SELECT name FROM orders")
-    # The old view casts to the type that it was made with, as Spark does.
+    # Spark casts the old view's columns to the types at its creation.
     moved.sql("DROP TABLE {lake}.orders")
     moved.sql("CREATE TABLE {lake}.orders (id BIGINT, name STRING) USING delta")
     report = moved.run()
@@ -280,10 +280,10 @@ def test_a_view_whose_columns_would_change_stays(moved: Moved) -> None:
 
 
 @soak.slow
-def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> None:
-    """Settings that the old view was made with, and the schema that functions without one are of.
+def test_moved_view_keeps_the_settings_and_schema_of_the_old_view(moved: Moved) -> None:
+    """Spark stores a view's settings, and the schema of functions without one.
 
-    The tests' metastore has no table for functions, once several threads have used it.
+    The metastore of the tests lacks the table for functions after several threads have used it.
     """
     moved.table("orders")
     moved.spark.conf.set("spark.sql.ansi.enabled", "false")
@@ -304,7 +304,7 @@ def test_what_isnt_replaced_means_the_same_as_in_the_old_view(moved: Moved) -> N
     assert moved.described("lenient")["view_catalog_and_namespace"] == f"spark_catalog.{moved.old}"
 
 
-# sqlglot, or the replacement of names, would give the view another meaning.
+# sqlglot, or the replacement of names, would change the meaning of these views.
 UNFAITHFUL = {
     "second_hint": "SELECT /*+ REPARTITION(3) */ /*+ COALESCE(1) */ id FROM orders",
     "strings": "SELECT 'a' 'b' AS s FROM orders",
@@ -343,27 +343,29 @@ def test_view_is_moved_only_if_spark_reads_the_same_query_in_the_written_text(mo
     assert set(moved.views()) == FAITHFUL.keys()
 
 
-def test_a_table_that_is_reverted_holds_its_views_back(moved: Moved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_of_a_table_that_is_being_reverted_is_refused(
+    moved: Moved, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moved.table("orders")
     moved.view("v", "SELECT * FROM orders")
     check = catalog.check
 
-    def reverted_meanwhile(*args: Any, **options: Any) -> None:
+    def check_and_revert(*args: Any, **options: Any) -> None:
         check(*args, **options)
         moved.save("orders", State.WRITES_UNBLOCKED, State.WRITES_BLOCKED)
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "check", reverted_meanwhile)
+        patch.setattr(catalog, "check", check_and_revert)
         report = moved.run()
     assert outcomes(report) == {"v": "refused"}
     assert "orders is being reverted" in errors(report)["v"]
     assert moved.views() == []
-    # And then nothing of it has moved.
+    # A later run doesn't treat the table as moved.
     assert moved.run() == []
 
 
-def test_views_of_iceberg_tables_are_kept_by_icebergs_own_catalog(moved: Moved) -> None:
-    """A target in another catalog: Iceberg's, which keeps views by rules of its own."""
+def test_views_of_tables_in_an_iceberg_catalog_are_moved_there(moved: Moved) -> None:
+    """Iceberg's catalog stores views differently from Spark's."""
     moved.sql("CREATE TABLE ice.{lake}.parts (id INT, name STRING) USING iceberg")
     moved.sql("INSERT INTO ice.{lake}.parts VALUES (1, 'a')")
     moved.sql("CREATE VIEW {old}.parts AS SELECT * FROM ice.{lake}.parts")
@@ -386,7 +388,7 @@ def test_views_of_iceberg_tables_are_kept_by_icebergs_own_catalog(moved: Moved) 
     moved.sql("DROP TABLE ice.{lake}.parts")
 
 
-def test_views_are_refused_by_a_catalog_that_stores_none(moved: Moved, tmp_path: Path) -> None:
+def test_views_are_refused_by_a_catalog_without_views(moved: Moved, tmp_path: Path) -> None:
     viewless = f"viewless_{moved.old}"
     for key, value in {
         "": "org.apache.iceberg.spark.SparkCatalog",

@@ -1,4 +1,4 @@
-"""What each step of a migration does to real tables, on a real Hive metastore with Delta and Iceberg."""
+"""Each step of a migration on real tables, with a real Hive metastore, Delta and Iceberg."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tableferry.fleet.checks.facts import GivenFacts
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.warehouse import hive, job_tables, table_renames, views
 from tableferry.fleet.warehouse.context import Warehouse
@@ -49,7 +49,7 @@ def warehouse(spark: SparkSession, folder: Path) -> Iterator[Warehouse]:
 
 
 def statements(folder: Path) -> Iterator[str]:
-    # Partitions whose values are null, special and spelled as paths, one of them outside of the root.
+    # Partition values that are null, special or look like paths; one partition is outside the directory.
     yield (
         "CREATE EXTERNAL TABLE events (id INT COMMENT 'its number', name STRING) COMMENT 'it\\'s events' "
         f"PARTITIONED BY (k STRING COMMENT 'a key') STORED AS PARQUET LOCATION '{folder}/events' "
@@ -60,7 +60,7 @@ def statements(folder: Path) -> Iterator[str]:
     yield "INSERT INTO events VALUES (5, 'e', 'far')"
     yield "CREATE VIEW events_view AS SELECT id FROM events WHERE id > 1"
     yield f"CREATE VIEW events_view_view AS SELECT * FROM {SCHEMA}.events_view"
-    # Spark's own Parquet: managed, names in upper case, INT96, nested types, and a date to partition by.
+    # Spark's Parquet: managed, names in upper case, INT96, nested types, partitioned by a date.
     yield (
         "CREATE TABLE facts (ID BIGINT, At TIMESTAMP, amount DECIMAL(10, 2), "
         "nested STRUCT<a: INT, B: ARRAY<STRING>>, pairs MAP<STRING, INT>, Day DATE) USING parquet "
@@ -86,7 +86,7 @@ def statements(folder: Path) -> Iterator[str]:
     yield "INSERT INTO avro_table VALUES (1, TIMESTAMP '2024-01-01 10:00:00.123', 2.5, 1), (2, NULL, NULL, 2)"
     yield "CREATE TABLE empty_table (id INT COMMENT 'a number') PARTITIONED BY (k INT) STORED AS PARQUET"
     yield "CREATE TABLE empty_flat (id INT) STORED AS PARQUET"
-    # What pauses.
+    # Tables that pause their jobs.
     yield "CREATE TABLE text_table (id INT) STORED AS TEXTFILE"
     yield ("CREATE TABLE csv_table (id STRING) ROW FORMAT SERDE 'org.apache.hadoop.hive.serde2.OpenCSVSerde'")
     yield "CREATE TABLE spark_csv (id INT) USING csv"
@@ -150,7 +150,7 @@ def target(warehouse: Warehouse, table: str, form: TargetFormat) -> tuple[Names,
 
 
 @soak.slow
-def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
+def test_facts_from_the_catalog_decide_eligibility(warehouse: Warehouse) -> None:
     facts_by_table = {name: hive.facts(warehouse, table_name(name)) for name in PAUSES}
     for name, (to_iceberg, to_delta) in PAUSES.items():
         table = facts_by_table[name]
@@ -175,7 +175,7 @@ def test_what_the_catalog_says_of_each_table(warehouse: Warehouse) -> None:
     assert len(places) == 5
 
 
-def test_which_names_there_are(warehouse: Warehouse) -> None:
+def test_job_tables_are_listed_with_their_kinds(warehouse: Warehouse) -> None:
     main = table_name("events")
     names = Names(main, main, table_name("an_iceberg"), table_name("a_delta"), table_name("EVENTS_view"))
     assert job_tables.list_job_tables(warehouse, names) == {
@@ -193,7 +193,9 @@ def test_which_names_there_are(warehouse: Warehouse) -> None:
     ("form", "table"), [(form, table) for form, tables in WALKED.items() for table in tables]
 )
 @soak.slow
-def test_a_migration_and_its_revert(warehouse: Warehouse, form: TargetFormat, table: str) -> None:
+def test_each_step_of_a_migration_and_revert_keeps_rows_and_files(
+    warehouse: Warehouse, form: TargetFormat, table: str
+) -> None:
     names, make, kind = target(warehouse, table, form)
     before, files = rows(warehouse, names.main), contents(warehouse, names.main)
     was = catalog.described(warehouse.spark, names.main)

@@ -1,4 +1,4 @@
-"""Half-made targets, strangers' tables, odd files and late writers, on real tables."""
+"""Incomplete targets, tables of other processes, odd files and late writers, on real tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tableferry.fleet.access import fence
 from tableferry.fleet.copies import comparison, delta, iceberg
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.settings import FleetSettings
 from tableferry.fleet.warehouse import (
     hive,
@@ -44,7 +44,7 @@ def warehouse(spark: SparkSession) -> Warehouse:
 
 @pytest.fixture
 def source(spark: SparkSession, schema: str, tmp_path: Path) -> TableName:
-    """An external Hive table of two partitions and three rows."""
+    """Provide an external Hive table with two partitions and three rows."""
     spark.sql(
         f"CREATE EXTERNAL TABLE {schema}.t (id INT, name STRING COMMENT 'a name') PARTITIONED BY (k STRING) "
         f"STORED AS PARQUET LOCATION '{tmp_path}/t' TBLPROPERTIES ('team' = 'it\\'s', 'gc.enabled' = 'true')"
@@ -58,11 +58,11 @@ def beside(name: TableName, suffix: str) -> TableName:
     return TableName((*name.parts[:-1], name.table + suffix))
 
 
-def test_what_another_session_commits_is_seen(spark: SparkSession, schema: str) -> None:
+def test_commit_of_another_session_is_seen(spark: SparkSession, schema: str) -> None:
     ours, theirs = session.beside(spark), session.beside(spark)
     assert ours is not None
     assert theirs is not None
-    # As it is where nobody says otherwise.
+    # The default.
     ours.conf.unset("spark.sql.catalog.ice.cache-enabled")
     warehouse = Warehouse.of(ours, NoAccess(), FleetSettings())
     for each in (warehouse, Warehouse(spark, NoAccess())):
@@ -96,7 +96,7 @@ def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse
     iceberg.create_copy(warehouse, source, target)
     assert rows(warehouse, target, ICEBERG) == expected
 
-    # None of Iceberg's own ways removes a file that Hive reads.
+    # No statement of Iceberg removes a file that Hive reads.
     for statement in (
         f"DROP TABLE {ice.sql} PURGE",
         f"CALL ice.system.expire_snapshots(table => '{ice}', retain_last => 1)",
@@ -112,7 +112,9 @@ def test_iceberg_copy_has_each_file_once_after_any_leftover(warehouse: Warehouse
     assert len(rows(warehouse, source)) == len(expected) + 1
 
 
-def test_a_stranger_s_table_is_left_alone(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
+def test_copy_name_of_another_table_is_refused(
+    warehouse: Warehouse, source: TableName, tmp_path: Path
+) -> None:
     spark = warehouse.spark
     ice, lake = beside(source, "_iceberg"), beside(source, "_delta")
     spark.sql(f"CREATE TABLE {warehouse.iceberg(ice).sql} (id INT) USING iceberg")
@@ -143,7 +145,7 @@ def test_delta_log_lists_each_file_once_after_any_leftover(
     made = (log / "00000000000000000000.json").read_text()
     delta.create_copy(warehouse, source, target)
     assert (log / "00000000000000000000.json").read_text() == made
-    # An entry whose log is out of sight is what a process leaves that dies while it drops the copy.
+    # A process that dies while it drops the copy leaves an entry with a moved log.
     log.rename(tmp_path / "t/_tableferry_dropped_log")
     drop_copy(warehouse, source, target, TargetFormat.DELTA)
     assert job_tables.kinds(warehouse, (source, target)) == {source: Kind.HIVE}
@@ -151,7 +153,7 @@ def test_delta_log_lists_each_file_once_after_any_leftover(
     assert not (tmp_path / "t/_tableferry_dropped_log").exists()
     assert contents(warehouse, source).items() >= files.items()
 
-    # Somebody else's conversion of the same directory isn't taken for ours.
+    # A foreign conversion of the same directory isn't reused as the copy.
     spark.sql(f"CONVERT TO DELTA parquet.`{tmp_path}/t` PARTITIONED BY (k STRING)")
     with conditions.raises("DELTA_TABLE_IN_HIVE_DIRECTORY", table=source):
         delta.create_copy(warehouse, source, target)
@@ -217,7 +219,9 @@ def test_columns_with_another_spelling_in_files_are_found(
     assert "5" in read
 
 
-def test_each_file_may_spell_a_column_differently(warehouse: Warehouse, schema: str, tmp_path: Path) -> None:
+def test_columns_spelled_differently_in_each_file_are_found(
+    warehouse: Warehouse, schema: str, tmp_path: Path
+) -> None:
     table = TableName(("spark_catalog", schema, "spelled"))
     warehouse.spark.sql(
         f"CREATE EXTERNAL TABLE {table.sql} (id INT, s STRUCT<x: INT>) STORED AS PARQUET "
@@ -237,7 +241,7 @@ def test_each_file_may_spell_a_column_differently(warehouse: Warehouse, schema: 
 def test_columns_that_only_files_have_are_not_copied(
     warehouse: Warehouse, schema: str, tmp_path: Path
 ) -> None:
-    """As after Hive's ALTER TABLE … REPLACE COLUMNS, which leaves the files as they are."""
+    """Hive's ALTER TABLE … REPLACE COLUMNS doesn't change the files."""
     table = TableName(("spark_catalog", schema, "fewer"))
     warehouse.spark.sql(
         f"CREATE EXTERNAL TABLE {table.sql} (id INT, s STRUCT<x: INT>, l ARRAY<STRUCT<x: INT>>, late STRING) "
@@ -260,7 +264,7 @@ def test_columns_that_only_files_have_are_not_copied(
 
 
 @soak.slow
-def test_a_fence_sees_every_kind_of_change(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
+def test_fence_finds_every_kind_of_change(warehouse: Warehouse, source: TableName, tmp_path: Path) -> None:
     spark = warehouse.spark
     mark = fence.mark(warehouse, source)
     assert (mark["files"], mark["partitions"]) == (3, 2)
@@ -279,14 +283,14 @@ def test_a_fence_sees_every_kind_of_change(warehouse: Warehouse, source: TableNa
     assert fence.differences(warehouse, source, mark) == "partitions changed from 2 to 1"
     spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 2) LOCATION '{tmp_path}/t/k=1'")
     assert "a partition has a new location" in fence.differences(warehouse, source, mark)
-    # A partition whose directory isn't there has no files.
+    # A partition with a missing directory has no files.
     spark.sql(f"ALTER TABLE {source.sql} ADD PARTITION (k = 5) LOCATION '{tmp_path}/gone'")
     shutil.rmtree(tmp_path / "gone", ignore_errors=True)
     assert "partitions changed from 2 to 3" in fence.differences(warehouse, source, mark)
 
 
 @pytest.mark.parametrize("kind", [ICEBERG, DELTA])
-def test_a_fence_around_a_target_is_its_version(warehouse: Warehouse, schema: str, kind: Kind) -> None:
+def test_fence_of_a_target_is_its_version(warehouse: Warehouse, schema: str, kind: Kind) -> None:
     name = TableName(("spark_catalog", schema, "t"))
     written = warehouse.iceberg(name) if kind is ICEBERG else name
     warehouse.spark.sql(f"CREATE TABLE {written.sql} (id INT) USING {kind.value}")
@@ -318,13 +322,13 @@ def test_copy_with_a_rewritten_file_of_the_same_name_is_recreated(
     values = [8, 9] if same_size else [9]
     pq.write_table(pa.table({"id": pa.array(values, pa.int32())}), path)
     assert (path.stat().st_size == before.st_size) is same_size
-    # Whatever the clock's resolution.
+    # The modification time differs with any resolution of the clock.
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 5_000_000_000))
     for _ in range(2):
         assert make(warehouse, source, target) == 1
         assert rows(warehouse, target, kind) == [f"({value},)" for value in values]
         named = warehouse.iceberg(target) if kind is ICEBERG else target
-        # By the bounds that the copy has of it.
+        # Spark filters with the bounds that the copy stores for the file.
         assert warehouse.spark.sql(f"SELECT * FROM {named.sql} WHERE id = 9").count() == 1
         comparison.require_same_rows(warehouse, source, target)
 
@@ -358,7 +362,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     assert (properties["team"], properties["gc.enabled"]) == ("it's", "false")
     comments = [field.metadata.get("comment") for field in spark.table(warehouse.iceberg(target).sql).schema]
     assert comments == [None, "another", None]
-    # Nothing is done where nothing is to do, for each would be a version of the target.
+    # Without a difference nothing is changed, because each change would be a version of the target.
     [location] = spark.sql(
         f"SELECT count(*) FROM {warehouse.iceberg(target).sql}.metadata_log_entries"
     ).collect()
@@ -368,7 +372,7 @@ def test_definitions_are_carried_once(warehouse: Warehouse, source: TableName) -
     ).collect() == [location]
 
 
-def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) -> None:
+def test_different_rows_are_reported(warehouse: Warehouse, source: TableName) -> None:
     target = beside(source, "_iceberg")
     iceberg.create_copy(warehouse, source, target)
     first = target_versions.current_version(warehouse, target, TargetFormat.ICEBERG)
@@ -378,7 +382,7 @@ def test_rows_that_differ_are_reported(warehouse: Warehouse, source: TableName) 
     comparison.require_same_rows(warehouse, source, target, right_version=first)
 
 
-def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, schema: str) -> None:
+def test_impossible_renames_are_refused(warehouse: Warehouse, source: TableName, schema: str) -> None:
     spark = warehouse.spark
     spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
     managed = TableName((*source.parts[:-1], "managed"))
@@ -390,7 +394,7 @@ def test_names_that_can_t_be_given(warehouse: Warehouse, source: TableName, sche
         table_renames.rename_table(warehouse, beside(source, "_x"), beside(source, "_y"))
 
 
-def test_a_managed_table_needs_the_driver_s_own_process(
+def test_managed_table_outside_the_drivers_process_is_refused(
     warehouse: Warehouse, source: TableName, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse.spark.sql(f"CREATE TABLE {schema}.managed (id INT) STORED AS PARQUET")
@@ -400,7 +404,7 @@ def test_a_managed_table_needs_the_driver_s_own_process(
     assert not table_renames.set_managed(warehouse, source, managed=False)
 
 
-def test_views_that_no_longer_read_are_named(warehouse: Warehouse, source: TableName, schema: str) -> None:
+def test_unreadable_views_are_listed(warehouse: Warehouse, source: TableName, schema: str) -> None:
     spark, hidden, copy = warehouse.spark, beside(source, "_hive"), beside(source, "_iceberg")
     spark.sql(f"CREATE VIEW {schema}.sound AS SELECT id FROM {schema}.t")
     spark.sql(f"CREATE VIEW {schema}.broken AS SELECT name FROM {schema}.t")

@@ -1,4 +1,4 @@
-"""Waves with real tables: who waits for one stays as it is, and is moved when it's started."""
+"""Waves with real tables: a table is migrated only after its wave is started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [(1, "a"), (2, "b")]
 
 @pytest.fixture
 def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet of three Hive tables, two of them in a wave that is planned and lets one be moved at once."""
+    """Provide a fleet with three Hive tables; two are in a planned wave that migrates one table at a time."""
     with session.settings(spark, {"hive.exec.dynamic.partition.mode": "nonstrict"}, "the test"):
         for table in ("free", "first", "second"):
             hive_table(spark, f"{schema}.{table}", tmp_path / table, ROWS)
@@ -36,9 +36,9 @@ def ours(spark: SparkSession, schema: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 @soak.slow
-def test_tables_of_a_wave_are_moved_when_it_is_started_and_rest_while_it_is_paused(ours: Fleet) -> None:
+def test_tables_of_a_wave_are_migrated_only_while_it_runs(ours: Fleet) -> None:
     assert errors(ours.preprocess()) == []
-    # Two partitions of a file each.
+    # Two partitions with one file each.
     assert {ours.job(table).table_files for table in ("free", "first", "second")} == {2}
     assert all((ours.job(table).table_bytes or 0) > 100 for table in ("free", "first", "second"))
     ours.notify()
@@ -50,7 +50,7 @@ def test_tables_of_a_wave_are_moved_when_it_is_started_and_rest_while_it_is_paus
     start_wave(ours.store, "w1", ours.clock())
     ours.notify()
     ours.clock.turn(days=14)
-    # Two threads, of which the wave lets one move a table.
+    # Two threads, but the wave allows only one to migrate a table.
     ours.settings = ours.settings.model_copy(update={"tables_at_once": 2})
     begun = ours.clock()
     assert sorted(job.job.tbl_name for job in ours.migrate().jobs if job.job.wave) == ["first", "second"]
@@ -59,7 +59,7 @@ def test_tables_of_a_wave_are_moved_when_it_is_started_and_rest_while_it_is_paus
         assert len(ours.rows(table)) == len(ROWS)
         assert ours.rows(table) == ours.rows(f"{table}_hive")
 
-    # In this session, which else knows nothing of files that another one writes.
+    # With one thread the run uses this session, which doesn't see files that another session writes.
     ours.settings = ours.settings.model_copy(update={"tables_at_once": 1})
     pause_wave(ours.store, "w1", "the end of the quarter")
     ours.notify()
@@ -68,7 +68,7 @@ def test_tables_of_a_wave_are_moved_when_it_is_started_and_rest_while_it_is_paus
     ours.preprocess()
     assert ours.job("free").desired_state is State.HIVE_DROPPED
     assert ours.job("first").desired_state is State.WRITES_UNBLOCKED
-    # Its Hive copy is kept in step all the same.
+    # Shadow runs still update its Hive copy.
     assert errors(ours.shadow()) == []
     assert ours.rows("first_hive") == ours.rows("first")
     assert len(ours.rows("first_hive")) == 3

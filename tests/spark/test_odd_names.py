@@ -15,7 +15,7 @@ from tests.spark.fleets import errors, fleet
 from tests.spark.projects import Project
 
 from tableferry import convert, verify
-from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.fleet.operations import table_search
 from tableferry.fleet.operations.table_requests import Pattern
 from tableferry.fleet.settings import FleetSettings

@@ -16,7 +16,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports.figures import Day, Figures, PausedTable, Stuck, StuckCount, WaveCount
+from tableferry.fleet.reports.figure_types import Day, Figures, PausedTable, Stuck, StuckCount, WaveCount
 from tableferry.fleet.reports.status import LISTED, read_status
 from tableferry.spark.tables import TableName
 

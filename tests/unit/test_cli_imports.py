@@ -37,7 +37,7 @@ HEAVY = {
 }  # fmt: skip
 
 EVERY_COMMAND = {"command", "groups", "logs", "root"}
-FLEET_OPTIONS = {"fleet", "fleet_options", "options", "spark"}
+FLEET_OPTIONS = {"fleet", "fleet.options", "options", "spark"}
 
 
 def imported(*arguments: str, **environment: str) -> set[str]:
@@ -79,7 +79,7 @@ def test_help_imports_no_group_and_neither_pydantic_nor_a_parser() -> None:
     modules = imported("--help")
     assert below("tableferry.cli", modules) == EVERY_COMMAND
     assert not packages(modules) & (HEAVY | {"pydantic", "rich", "yaml"})
-    routes = {"convert", "fleet", "new", "pipelines", "verify"}
+    routes = {"convert", "doctor", "fleet", "new", "pipelines", "verify"}
     assert not below("tableferry", modules) & routes
     assert "tableferry.spark.session" not in modules
     # 112 with Python 3.11 and Typer 0.28; room for other versions of both.
@@ -107,23 +107,25 @@ def test_spec_check_of_a_project_with_sql_imports_its_parser() -> None:
     ("command", "own"),
     [
         ("verify", {"options", "spark", "verify"}),
+        ("doctor", {"doctor", "options"}),
         ("new", {"new", "options"}),
         ("pipelines", {"options", "pipelines", "spark"}),
         ("convert", {"convert", "options", "spark"}),
         ("spec", {"options", "spec"}),
-        ("fleet init", FLEET_OPTIONS | {"fleet_queue"}),
-        ("fleet list", FLEET_OPTIONS | {"fleet_jobs"}),
-        ("fleet preflight", FLEET_OPTIONS | {"fleet_preflight"}),
-        ("fleet status", FLEET_OPTIONS | {"fleet_status"}),
-        ("fleet migrate", FLEET_OPTIONS | {"fleet_modes", "fleet_reports"}),
-        ("fleet close", FLEET_OPTIONS | {"fleet_close", "fleet_modes", "fleet_reports"}),
-        ("fleet readers", FLEET_OPTIONS | {"fleet_readers"}),
-        ("fleet wave", FLEET_OPTIONS | {"fleet_waves"}),
+        ("fleet init", FLEET_OPTIONS | {"fleet.queue"}),
+        ("fleet list", FLEET_OPTIONS | {"fleet.jobs"}),
+        ("fleet preflight", FLEET_OPTIONS | {"fleet.preflight"}),
+        ("fleet status", FLEET_OPTIONS | {"fleet.status"}),
+        ("fleet migrate", FLEET_OPTIONS | {"fleet.modes", "fleet.reports"}),
+        ("fleet close", FLEET_OPTIONS | {"fleet.close", "fleet.modes", "fleet.reports"}),
+        ("fleet readers", FLEET_OPTIONS | {"fleet.readers"}),
+        ("fleet wave", FLEET_OPTIONS | {"fleet.waves"}),
     ],
 )
 def test_help_of_a_command_imports_its_own_module(command: str, own: set[str]) -> None:
     modules = imported(*command.split(), "--help")
-    assert below("tableferry.cli", modules) == EVERY_COMMAND | own
+    of_commands = {name for name in modules if name.startswith("tableferry.cli.")}
+    assert of_commands == {f"tableferry.cli.{name}" for name in EVERY_COMMAND | own}
     assert not packages(modules) & HEAVY
 
 

@@ -414,7 +414,7 @@ def test_reference_has_each_check_in_its_order() -> None:
     assert rows == [(check.name, check.rule) for check in CHECKS]
 
 
-@pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify"])
+@pytest.mark.parametrize("package", ["pipelines", "fleet", "convert", "verify", "doctor"])
 def test_reference_has_each_public_name(package: str) -> None:
     module = import_module(f"tableferry.{package}")
     public = {name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)}

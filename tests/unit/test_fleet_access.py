@@ -12,11 +12,11 @@ from tests import conditions
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
+from tableferry.access.metastore_access import MetastoreAccess
+from tableferry.access.unity_catalog import UnityAccess
+from tableferry.access.users_file import key, read_users
 from tableferry.errors import TableError
 from tableferry.fleet.access.catalog_access import AccessByCatalog, open_catalog
-from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.access.unity_catalog import UnityAccess
-from tableferry.fleet.access.users_file import key, read_users
 from tableferry.fleet.warehouse.context import Access
 from tableferry.spark.tables import TableName
 

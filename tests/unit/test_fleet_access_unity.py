@@ -16,9 +16,9 @@ from tests.soak import amount
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
+from tableferry.access import grants
+from tableferry.access.unity_catalog import UnityAccess
 from tableferry.errors import SessionError
-from tableferry.fleet.access import grants
-from tableferry.fleet.access.unity_catalog import UnityAccess
 from tableferry.spark.tables import TableName
 
 NAME = "main.shop.orders"

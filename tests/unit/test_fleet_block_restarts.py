@@ -18,7 +18,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.access.fence import WrittenDuringBlock
 from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckFence,

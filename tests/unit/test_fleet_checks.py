@@ -20,7 +20,7 @@ from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import TableDirectories

@@ -18,8 +18,8 @@ from tests.unit.fleet_jobs import job as some_job
 from typer.testing import CliRunner, Result
 
 from tableferry import cli, fleet
-from tableferry.cli.fleet_options import OpenFleet, redact_password
-from tableferry.cli.fleet_reports import next_step_lines
+from tableferry.cli.fleet.options import OpenFleet, redact_password
+from tableferry.cli.fleet.reports import next_step_lines
 from tableferry.errors import Finding
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State
 from tableferry.fleet.jobs.record import JobRecord

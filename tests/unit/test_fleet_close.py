@@ -19,14 +19,14 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry.fleet.closure import leftovers, removal
+from tableferry.fleet.closure.closing_plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.closure.leftovers import Leftovers, LeftoverStatus
-from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.hive_tables.table_files import ListedFile
 from tableferry.fleet.jobs.job import Job, OldName, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import NoteLeftovers
 from tableferry.fleet.late_files.file_record import FILES
 from tableferry.fleet.modes.close import mark_to_close, unmark_to_close
@@ -437,7 +437,7 @@ def test_close_list_shows_leftovers(queue: fleets.Fleet, monkeypatch: pytest.Mon
     nothing: Any = None
     monkeypatch.setattr(leftovers, "read_status", look)
     monkeypatch.setattr(
-        "tableferry.cli.fleet_options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
+        "tableferry.cli.fleet.options.OpenFleet.warehouse", lambda opened: Warehouse(nothing, nothing)
     )
     listed = json.loads(call("--list", "--output", "json").stdout)
     rows = {row["table"].rpartition(".")[2]: row for row in listed}

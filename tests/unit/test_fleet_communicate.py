@@ -17,7 +17,7 @@ from tests import conditions
 from tests.mail_server import MailServer
 from tests.unit.fleets import opened
 
-from tableferry.cli.fleet_reports import notification_lines
+from tableferry.cli.fleet.reports import notification_lines
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.record import JobRecord
 from tableferry.fleet.modes import communicator as communicating

@@ -16,7 +16,7 @@ from tableferry.fleet.copies.iceberg_files.data_files import Appended
 from tableferry.fleet.hive_tables.hive_table import SOURCE_FILES, HiveColumn, HiveTable
 from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.prepared_copy import (

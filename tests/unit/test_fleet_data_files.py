@@ -28,7 +28,7 @@ from tableferry.fleet.copies.iceberg_files.data_files import (
 from tableferry.fleet.copies.iceberg_files.manifest import data_file
 from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable
 from tableferry.fleet.hive_tables.table_files import ListedFile
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.formats.hive.partitions import NULL, CatalogPartition
 from tableferry.formats.parquet.iceberg_metrics import read_end
 from tableferry.spark.tables import TableName

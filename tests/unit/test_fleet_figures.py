@@ -21,7 +21,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import Event, NotificationRecord, to_row
 from tableferry.fleet.queue.schema import events, jobs, metadata, notifications, waves
 from tableferry.fleet.queue.sql import SqlStore
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports.figure_types import (
     PHASES,
     STATE_WORDS,
     TO_DO,

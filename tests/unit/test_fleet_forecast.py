@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableferry.fleet.jobs.job import State
-from tableferry.fleet.reports.figures import Forecast, Span, WaitingJobs
+from tableferry.fleet.reports.figure_types import Forecast, Span, WaitingJobs
 from tableferry.fleet.reports.forecast import forecast, paces
 
 NOW = datetime(2026, 11, 22, 0, 0, tzinfo=UTC)

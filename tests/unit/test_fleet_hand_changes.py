@@ -26,7 +26,7 @@ from tableferry.fleet.jobs.job import LONGEST_REASON, Job, OldName, PauseReason,
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.next_action import next_action
 from tableferry.fleet.jobs.pauses import resume_command
-from tableferry.fleet.jobs.plan import Kind, plan
+from tableferry.fleet.jobs.step_plan import Kind, plan
 from tableferry.fleet.jobs.steps import Rename, RestoreEntry, Shadow
 from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.modes.reverter import _prepare_revert

@@ -25,7 +25,7 @@ from tableferry.fleet.jobs.hand_changes import Phase, phase_of
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import reason, resume_command, resumed
-from tableferry.fleet.jobs.plan import Kind, target_kind
+from tableferry.fleet.jobs.step_plan import Kind, target_kind
 from tableferry.fleet.jobs.steps import (
     AdoptTable,
     BlockWrites,

@@ -18,12 +18,12 @@ from tests.unit.fleet_jobs import NOW, job
 
 from tableferry.errors import Refused, ServiceError, StateError, TableError
 from tableferry.fleet.access import fence
-from tableferry.fleet.hive_copy.changes import ShadowResult
 from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_copy.update_plan import ShadowResult
 from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
 from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,
@@ -49,7 +49,7 @@ from tableferry.fleet.queue.opening import open_store
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import everything
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.shadow_runs import run as shadow_run
+from tableferry.fleet.shadow_runs import update_hive_copy as shadow_run
 from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.heartbeat import beat, heartbeat

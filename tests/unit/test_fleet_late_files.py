@@ -16,7 +16,7 @@ from tableferry.fleet.hive_tables.progress_properties import FOLDER as FOLDER_KE
 from tableferry.fleet.hive_tables.progress_properties import RUNS, TARGET, ShadowProgress
 from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.late_files import settlement, suspended_runs
 from tableferry.fleet.late_files.classification import Evidence, Findings, basename, classify, run_of
 from tableferry.fleet.late_files.file_record import FileRecord, RecordedFiles

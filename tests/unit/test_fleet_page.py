@@ -18,7 +18,7 @@ from tests.unit.fleets import NOW, Fleet, huge_figures, opened, small_figures
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.reports import charts
 from tableferry.fleet.reports.charts import burn_down, over_time
-from tableferry.fleet.reports.figures import Day, Figures
+from tableferry.fleet.reports.figure_types import Day, Figures
 from tableferry.fleet.reports.page import page
 from tableferry.fleet.reports.status import read_status
 from tableferry.spark.tables import TableName

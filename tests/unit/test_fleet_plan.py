@@ -13,8 +13,8 @@ from tests import conditions
 
 from tableferry.fleet.jobs.job import Job, OldName, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.jobs.step_plan import Kind, next_transition, plan, target_kind
 from tableferry.fleet.jobs.steps import (
     BlockWrites,
     CheckLate,

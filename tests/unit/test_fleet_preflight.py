@@ -34,7 +34,7 @@ from tableferry.fleet.hive_tables.table_files import ListedFile, Listing
 from tableferry.fleet.jobs.findings import PauseFinding, Preflight
 from tableferry.fleet.jobs.job import Job, PauseReason, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind, plan
+from tableferry.fleet.jobs.step_plan import Kind, plan
 from tableferry.fleet.jobs.steps import BlockWrites, CompareAhead, RepeatPreflight, TryShadow
 from tableferry.fleet.queue import schema
 from tableferry.fleet.queue.records import NewJob

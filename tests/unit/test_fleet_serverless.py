@@ -12,7 +12,7 @@ from tests import conditions
 from tests.unit.fleets import LEASE, NOW, Fleet, opened
 
 from tableferry import fleet
-from tableferry.cli.fleet_options import OpenFleet
+from tableferry.cli.fleet.options import OpenFleet
 from tableferry.fleet.checks.preflight_run import precheck
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.modes.migrator import migrate

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ByteType, StringType, StructField, StructType
 from tests import conditions
 
-from tableferry.fleet.hive_copy.changes import (
+from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
+from tableferry.fleet.hive_copy.iceberg_changes import IcebergTarget
+from tableferry.fleet.hive_copy.iceberg_metadata import Metadata
+from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_copy.update_plan import (
     AddedRows,
     Changes,
     Columns,
@@ -22,10 +26,6 @@ from tableferry.fleet.hive_copy.changes import (
     plan_columns,
     plan_updates,
 )
-from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
-from tableferry.fleet.hive_copy.iceberg_changes import IcebergTarget
-from tableferry.fleet.hive_copy.iceberg_metadata import Metadata
-from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_tables.partition_conditions import chunks, spec, where
 from tableferry.fleet.hive_tables.partitions import Partition, canonical, parse, parsed, spell
 from tableferry.fleet.hive_tables.progress_properties import (

@@ -9,7 +9,7 @@ from tests.fleet_steps import step_run
 
 from tableferry.errors import TableError
 from tableferry.fleet.copies import shared_files_comment
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.jobs.steps import WarnOfSharedFiles
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.spark.tables import TableName

@@ -19,7 +19,7 @@ from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.records import NotificationRecord
 from tableferry.fleet.queue.selections import everything, finished, named
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports.figures import Figures, Phase
+from tableferry.fleet.reports.figure_types import Figures, Phase
 from tableferry.fleet.reports.status import read_status, read_waves
 from tableferry.fleet.reports.terminal import as_text, watch
 from tableferry.spark.tables import TableName

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +20,13 @@ from tableferry.fleet.hive_tables.hive_table import HiveTable
 from tableferry.fleet.hive_tables.table_files import ListedFile, Listing, TableFiles
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, JobTableCache, entries, entry_of, kinds
 from tableferry.fleet.warehouse.prepared_copy import PreparedCopy
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
+from tableferry.fleet.warehouse.table_renames import rename_table
 from tableferry.fleet.warehouse.target_versions import NO_SNAPSHOT, snapshot_in_description
 from tableferry.spark.tables import TableName
 
@@ -75,6 +77,20 @@ class Catalog:
             for name, text in self.tables.items()
         ]
         return SimpleNamespace(collect=lambda: rows)
+
+
+class RenamingCatalog(Catalog):
+    """A session that also renames tables."""
+
+    conf = SimpleNamespace(get=lambda *_: None)
+
+    def sql(self, statement: str) -> Any:
+        if statement.startswith("SHOW"):
+            return super().sql(statement)
+        if renaming := re.fullmatch(r"ALTER TABLE \S+\.`(\w+)` RENAME TO \S+\.`(\w+)`", statement):
+            old, new = renaming.groups()
+            self.tables[new] = self.tables.pop(old)
+        return SimpleNamespace(collect=list)
 
 
 def warehouse(catalog: Catalog) -> Warehouse:
@@ -205,18 +221,29 @@ def test_name_outside_of_job_is_read_separately() -> None:
 
 
 def test_cache_keeps_renamed_entry_only_after_success() -> None:
-    catalog = Catalog(t=hive_text())
+    catalog = RenamingCatalog(t=hive_text())
     ours = warehouse(catalog)
-    assert ours.table_cache is not None
     [entry] = entries(ours, NAMES).values()
-    with ours.table_cache.keep_renamed(MAIN, HIVE):
-        pass
+    rename_table(ours, MAIN, HIVE)
     assert entries(ours, NAMES) == {HIVE: entry}
-    assert catalog.looks == 1
-    with pytest.raises(TableError), ours.table_cache.keep_renamed(HIVE, MAIN):
-        raise TableError("no")
+    assert catalog.looks == 2, "the second one is the check before the rename"
+    catalog.tables["t"] = catalog.tables.pop("t_hive")
+    with conditions.raises("TABLE_CHANGED_DURING_STEP"):
+        rename_table(ours, HIVE, MAIN)
     assert entries(ours, NAMES) == {MAIN: entry}
-    assert catalog.looks == 2
+    assert catalog.looks == 4
+
+
+def test_second_rename_of_switch_is_refused_if_copy_was_replaced_after_the_first() -> None:
+    """Entries that a rename doesn't change stay those of the plan, and the next change compares with them."""
+    catalog = RenamingCatalog(t=hive_text(), t_iceberg=iceberg_text())
+    ours = warehouse(catalog)
+    assert entries(ours, NAMES).keys() == {MAIN, COPY}
+    rename_table(ours, MAIN, HIVE, beside=NAMES)
+    catalog.tables["t_iceberg"] = iceberg_text(UUID.replace("8", "9"))
+    with conditions.raises("TABLE_CHANGED_DURING_STEP", tables=COPY):
+        rename_table(ours, COPY, MAIN, beside=NAMES)
+    assert catalog.tables.keys() == {"t_hive", "t_iceberg"}
 
 
 def test_change_is_refused_after_table_changed() -> None:

@@ -19,7 +19,7 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
 from tableferry.fleet.hive_tables.hive_table import HiveColumn, HiveTable, iceberg_type, stored_types
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import PauseReason, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.spark.tables import TableName
 
 NAME = TableName(("spark_catalog", "db", "t"))

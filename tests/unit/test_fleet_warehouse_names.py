@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests import conditions
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.access.metastore_access import MetastoreAccess
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import table_renames
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli
 from tableferry import fleet as package
-from tableferry.cli.fleet_options import OpenFleet
+from tableferry.cli.fleet.options import OpenFleet
 from tableferry.errors import SessionError
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.waves import Wave, WaveStatus

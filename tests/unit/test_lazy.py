@@ -13,7 +13,7 @@ from tableferry import fleet
 from tableferry.fleet.operations.selection import select_jobs
 from tableferry.fleet.queue import selections
 
-PACKAGES = ["convert", "fleet", "fleet.queue", "pipelines", "verify"]
+PACKAGES = ["convert", "doctor", "fleet", "fleet.queue", "pipelines", "verify"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tableferry.access import tags
 from tableferry.convert.catalog import native_engine, partitions
-from tableferry.fleet.access import tags
 from tableferry.fleet.copies import copy_removal, iceberg
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.operations import table_search

@@ -228,7 +228,7 @@ def test_bundle_with_source_has_modules_of_its_route(tmp_path: Path, route: str)
         "fleet": {"convert", "fleet"},
         "all": {"pipelines", "convert", "fleet"},
     }
-    assert folders == expected[route] | {"cli", "errors", "formats", "spark", "storage", "verify"}
+    assert folders == expected[route] | {"cli", "doctor", "errors", "formats", "spark", "storage", "verify"}
     assert "src/tableferry/errors/conditions.yml" in package
     assert {"LICENSE", "README.md", "pyproject.toml"} <= package
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -513,9 +513,16 @@ def test_each_route_has_a_separate_variable_that_unpauses_its_schedules(
 
 
 def test_every_bundle_has_a_job_that_checks_the_workspace(matrix: list[tuple[Answers, Path]]) -> None:
-    for _, made in matrix:
+    for answers, made in matrix:
+        routes = set()
         for task in tasks(jobs(made)["doctor"]):
-            assert task["python_wheel_task"]["parameters"][:2] == ["doctor", "--markdown"]
+            parameters = task["python_wheel_task"]["parameters"]
+            assert parameters[:2] == ["doctor", "--markdown"]
+            options = parameters[2:]
+            assert set(options[::2]) <= {"--route", "--catalog", "--schema", "--state", "--store"}
+            pairs = zip(options[::2], options[1::2], strict=True)
+            routes |= {value for name, value in pairs if name == "--route"}
+        assert routes == (JOBS.keys() if answers["route"] == "all" else {answers["route"]})
         readme = (made / "README.md").read_text("utf-8")
         commands = re.findall(r"^databricks bundle run (\w+)", readme, re.MULTILINE)
         assert commands[0] == "doctor"

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StringType, StructType
 from tests import conditions
 
-from tableferry.fleet.access.metastore_access import MetastoreAccess
+from tableferry.access.metastore_access import MetastoreAccess
 from tableferry.fleet.views.catalog import check, read_views, view_of
 from tableferry.fleet.views.planning import ViewMove
 from tableferry.fleet.warehouse.context import Warehouse

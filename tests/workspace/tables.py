@@ -17,6 +17,7 @@ class Tables(Catalog):
         tables: The answer of the API for each, including ``owner``.
         lineage: The tables downstream of each, as the lineage API returns them.
         closed: Names of tables, or ``lineage``, whose requests are denied.
+        foreign_catalogs: The names of foreign catalogs.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,7 @@ class Tables(Catalog):
         self.tables: dict[str, dict[str, Any]] = {}
         self.lineage: dict[str, list[dict[str, Any]]] = {}
         self.closed: set[str] = set()
+        self.foreign_catalogs: set[str] = set()
 
     def put_table(self, name: str, owner: str | None = None, /, **grants: set[str]) -> None:
         """Add a table with an owner, and grants by principal."""
@@ -45,6 +47,17 @@ class Tables(Catalog):
 
     def securables(self) -> dict[str, dict[str, dict[str, Any]]]:
         return {**super().securables(), "table": self.tables}
+
+    @route("GET", f"{_UC}/catalogs")
+    def list_catalogs(self, request: Request) -> dict[str, Any]:
+        kinds = dict.fromkeys(self.catalogs, "MANAGED_CATALOG") | dict.fromkeys(
+            self.foreign_catalogs, "FOREIGN_CATALOG"
+        )
+        return {"catalogs": [{"name": name, "catalog_type": kind} for name, kind in sorted(kinds.items())]}
+
+    @route("GET", f"{_UC}/tables/{{name}}/exists")
+    def has_table(self, request: Request) -> dict[str, Any]:
+        return {"table_exists": request.names["name"] in self.tables}
 
     @route("GET", f"{_UC}/catalogs/{{name}}")
     def get_catalog(self, request: Request) -> dict[str, Any]:

@@ -306,6 +306,60 @@ def pipelines_verify(options: ProjectOptions) -> CommandResult:
     )
 
 
+@pipelines_app.command("cutover")
+def pipelines_cutover(
+    name: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The target whose legacy table's readers are cut over.")
+    ],
+    options: ProjectOptions,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Drop the view, and give the legacy table its old name again.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the steps and findings, and change nothing.")
+    ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept",
+            metavar="FINDING",
+            help="Cut over despite this finding, such as READERS_LOSE_COLUMNS (repeatable).",
+        ),
+    ] = None,
+) -> CommandResult:
+    """Cut readers over: the legacy table's name becomes a view of its target.
+
+    The legacy table is renamed to NAME__legacy. Run it after the migration is complete and before `finish`;
+    after a crash, run it again.
+    """
+    if options.targets:
+        raise typer.BadParameter("name the target as the first argument, without --target")
+    loaded, spark, pipeline = options.open()
+    if dry_run:
+        plan = pipelines.plan_cutover(
+            loaded, spark, name, undo=undo, accept=accept or (), pipeline_id=options.pipeline_id,
+            pipeline=pipeline,
+        )  # fmt: skip
+        return CommandResult(
+            pipelines.cutover_plan_data(plan),
+            lambda console: pipelines.print_cutover_plan(console, plan, undo=undo),
+            ok=not plan.refusals,
+        )
+    if undo:
+        report = pipelines.undo_cutover(
+            loaded, spark, name, pipeline_id=options.pipeline_id, pipeline=pipeline
+        )
+        return CommandResult(
+            pipelines.cutover_data(report), lambda console: pipelines.print_cutover_undo(console, report)
+        )
+    report = pipelines.cut_over(
+        loaded, spark, name, accept=accept or (), pipeline_id=options.pipeline_id, pipeline=pipeline
+    )
+    return CommandResult(
+        pipelines.cutover_data(report), lambda console: pipelines.print_cutover(console, report)
+    )
+
+
 @pipelines_app.command("undo")
 def pipelines_undo(options: StreamingOptions) -> CommandResult:
     """Return tables that were taken over (mode takeOver) to their old streams.

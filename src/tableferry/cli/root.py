@@ -17,6 +17,7 @@ class _Root(LazyGroup):
             "verify:verify_app",
             "Compare two tables: columns, row counts, and rows in any order.",
         ),
+        "doctor": Entry("doctor:doctor_app", "Check this machine and the workspace before a migration."),
         "new": Entry("new:new_app", "Create a bundle that you can deploy to a workspace."),
         "pipelines": Entry(
             "pipelines:pipelines_app",

@@ -1,6 +1,6 @@
 from . import settings_file as settings_file
 from .access.catalog_access import open_access as open_access
-from .access.users_file import read_users as read_users
+from .access.catalog_access import read_users as read_users
 from .checks.preflight_run import precheck as precheck
 from .jobs.waves import Wave as Wave
 from .modes.close import close as close

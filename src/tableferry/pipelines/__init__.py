@@ -1,9 +1,9 @@
 """Pipeline migration: a Delta table with its history becomes a streaming table.
 
-The commands are `plan`, `check`, `run`, `status`, `verify`, `undo` and `finish`. If a declarative pipeline
-runs the flows, `prepare` replaces `run`, and the pipeline's source file defines the result of `load_plan`.
-The other names are for that file. Names are imported on first use, because specs and plans don't need
-pyspark.
+The commands are `plan`, `check`, `run`, `status`, `verify`, `cut_over`, `undo_cutover`, `undo` and `finish`.
+If a declarative pipeline runs the flows, `prepare` replaces `run`, and the pipeline's source file defines the
+result of `load_plan`. The other names are for that file. Names are imported on first use, because specs and
+plans don't need pyspark.
 """
 
 import lazy_loader

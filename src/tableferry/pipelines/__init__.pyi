@@ -9,6 +9,16 @@ from .commands import run as run
 from .commands import status as status
 from .commands import undo as undo
 from .commands import verify as verify
+from .cutover.commands import CutoverReport as CutoverReport
+from .cutover.commands import cut_over as cut_over
+from .cutover.commands import plan_cutover as plan_cutover
+from .cutover.commands import undo_cutover as undo_cutover
+from .cutover.plan import CutoverPlan as CutoverPlan
+from .cutover.report import cutover_data as cutover_data
+from .cutover.report import cutover_plan_data as cutover_plan_data
+from .cutover.report import print_cutover as print_cutover
+from .cutover.report import print_cutover_plan as print_cutover_plan
+from .cutover.report import print_cutover_undo as print_cutover_undo
 from .engines.databricks.pipeline import DatabricksPipeline as DatabricksPipeline
 from .engines.declarative.load_plan import load_plan as load_plan
 from .engines.declarative.pipeline import SparkPipeline as SparkPipeline

@@ -78,6 +78,11 @@ def _list_migrating(plan: Plan) -> tuple[TargetPlan, ...]:
 
 def _check_complete(plan: Plan) -> None:
     refusals = [
+        Finding("CUTOVER_UNFINISHED", target=target.target, name=cutover.name)
+        for target in plan.targets
+        if (cutover := target.state.pending_cutover)
+    ]
+    refusals += [
         Finding(
             "MIGRATION_NOT_COMPLETE",
             target=target.target,
@@ -234,6 +239,9 @@ def _find_incomplete(
         phase = phase_of(stored, ["start" for _ in waiting], copies=not stored.copied or stored.resetting)
         if change := find_engine_change(name, stored, pipeline.kind):
             refusals.append(change)
+            continue
+        if cutover := stored.pending_cutover:
+            refusals.append(Finding("CUTOVER_UNFINISHED", target=name, name=cutover.name))
             continue
         if phase in OVER:
             continue

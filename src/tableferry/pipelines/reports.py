@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tableferry.pipelines.engines.port import FlowResult
     from tableferry.pipelines.handover.proofs import Proof
     from tableferry.pipelines.model.flows import SkippedSpec
-    from tableferry.pipelines.model.target_state import Certainty, MigrationStart
+    from tableferry.pipelines.model.target_state import Certainty, Cutover, MigrationStart
     from tableferry.pipelines.sources.copy_findings import UnrepresentableRows
     from tableferry.spark.tables import TableName
     from tableferry.verify import Verdict
@@ -253,9 +253,9 @@ def print_plan(
         for note in target.notes:
             console.print(f"  - {note}")
         for warning in (*target.warnings, *_find_legacy_writes(target)):
-            _print_finding(console, warning, "  - ")
+            print_finding(console, warning, "  - ")
         for refusal in target.refusals:
-            _print_finding(console, refusal, "  ! ")
+            print_finding(console, refusal, "  ! ")
         if target.nearest:
             console.print(render(target.nearest))
         console.print()
@@ -321,7 +321,7 @@ def _print_state(
     _print_targets(console, targets)
     _print_skipped(console, skipped)
     for refusal in refusals:
-        _print_finding(console, refusal, "! ")
+        print_finding(console, refusal, "! ")
     _print_next(console, targets, command)
 
 
@@ -419,6 +419,7 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
         "target": str(target.target),
         "phase": target.phase,
         "copy": _copy_data(target, start) if start else None,
+        "cutover": _cutover_data(target.state.cutover),
         "baselines": {str(base.table): base.version for base in start.baselines.values()} if start else {},
         "flows": [{"flow": flow.name, "action": flow.action} for flow in target.flows],
         "waitingFor": [
@@ -431,6 +432,12 @@ def _target_data(target: TargetPlan) -> dict[str, Any]:
             for wait in target.waits
         ],
     }
+
+
+def _cutover_data(cutover: Cutover | None) -> dict[str, Any] | None:
+    if cutover is None:
+        return None
+    return {"name": str(cutover.name), "legacy": str(cutover.renamed), "phase": cutover.phase}
 
 
 def _copy_data(target: TargetPlan, start: MigrationStart) -> dict[str, Any]:
@@ -468,8 +475,12 @@ def _print_targets(console: Console, targets: Sequence[TargetPlan]) -> None:
     for target in targets:
         for wait in target.waits:
             console.print(f"{target.target} waits: {wait.why.message}")
+        if (cutover := target.state.cutover) and cutover.is_done:
+            console.print(
+                f"{cutover.name} is a view of {target.target}; the legacy table is {cutover.renamed}"
+            )
         for warning in _find_legacy_writes(target):
-            _print_finding(console, warning, "")
+            print_finding(console, warning, "")
 
 
 def _describe_phase(target: TargetPlan) -> str:
@@ -480,7 +491,7 @@ def _describe_phase(target: TargetPlan) -> str:
     return phase.replace("copied", "taken over") if migration and migration.take_over else phase
 
 
-def _print_finding(console: Console, finding: Finding, mark: str) -> None:
+def print_finding(console: Console, finding: Finding, mark: str) -> None:
     """Print a finding after a mark, and its remedy on the next line."""
     problem, remedy = f"{mark}[{finding.condition}] {finding.message}", f"{' ' * len(mark)}{finding.remedy}"
     console.print(problem)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,30 @@ INSTALL_JAVA = "Debian/Ubuntu: apt-get install openjdk-17-jre-headless; macOS: b
 _DERBY_IN_USE = "XSDB6"
 
 
+@dataclass(frozen=True)
+class Java:
+    """The Java that Spark's launcher would use.
+
+    Attributes:
+        program: The path of its program.
+        version: Its major version.
+    """
+
+    program: str
+    version: int
+
+
 def check_java() -> str:
     """Check the Java that Spark's launcher would use, and return the path of its program.
+
+    Raises:
+        SessionError: As `find_java`.
+    """
+    return find_java().program
+
+
+def find_java() -> Java:
+    """Return the Java that Spark's launcher would use.
 
     Raises:
         SessionError: Java is missing, doesn't run, or has a version that Spark doesn't support.
@@ -48,7 +71,7 @@ def check_java() -> str:
         raise SessionError(
             "JAVA_VERSION_UNSUPPORTED", versions=versions, java=java, version=version, commands=INSTALL_JAVA
         )
-    return java
+    return Java(java, int(match[1]))
 
 
 def launch(folder: Path, conf: SparkConf, lock: int) -> Any:

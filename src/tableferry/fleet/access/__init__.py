@@ -1,1 +1,1 @@
-"""Owners, readers and privileges of tables: Unity Catalog, a metastore, a CSV file of users."""
+"""Writes to tables that are being migrated: the fence, revoked privileges, and access by catalog."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tableferry import workspace
-from tableferry.fleet.access.metastore_access import MetastoreAccess
-from tableferry.fleet.access.unity_catalog import UnityAccess
-from tableferry.fleet.access.users_file import NO_USERS, Users
+from tableferry.access.metastore_access import MetastoreAccess
+from tableferry.access.unity_catalog import UnityAccess, is_in_unity_catalog
+from tableferry.access.users_file import NO_USERS, Users
+from tableferry.access.users_file import read_users as read_users
 from tableferry.fleet.warehouse.context import Access
 from tableferry.spark import session
-from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
+from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def open_catalog(
     Raises:
         TableferryError: The workspace doesn't report whether the catalog is in Unity Catalog.
     """
-    if not _is_unity(catalog):
+    if not is_in_unity_catalog(catalog):
         return MetastoreAccess(spark, users)
 
     def rows(query: str) -> Sequence[Sequence[Any]]:
@@ -109,26 +109,3 @@ class AccessByCatalog:
         if catalog not in self._opened:
             self._opened[catalog] = self._open(catalog)
         return self._opened[catalog]
-
-
-def _is_unity(catalog: str) -> bool:
-    if catalog.lower() in METASTORES:
-        return False
-    choice = session.choose(os.environ, databricks_connect=session.has_databricks_connect())
-    if choice.kind not in ("runtime", "databricks-connect"):
-        return False
-    client = workspace.client()
-    try:
-        client.catalogs.get(catalog)
-    except Exception as error:
-        trouble = workspace.request_failure(error, client)
-        if trouble is None:
-            raise
-        if trouble.kind == "missing":
-            # The session's configuration defines the catalog.
-            return False
-        if trouble.kind != "denied":
-            raise trouble.as_error(
-                f"{client.config.host} doesn't report whether it has catalog {catalog}"
-            ) from error
-    return True

@@ -1,4 +1,7 @@
-"""The fence of catalogs that can't block writers: compare a table's contents with those at the block."""
+"""Find writes during a block: compare a table's contents with their mark from the block.
+
+Each block has this fence, because some catalogs have no privileges to revoke, and owners can always write.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tableferry.fleet.commands import command
 from tableferry.fleet.hive_tables.table_files import digest
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kind

@@ -103,7 +103,7 @@ class Reading(Protocol):
 
     @property
     def row_failure(self) -> str:
-        """Spark's error for a row; or empty."""
+        """Spark's error when it reads one row; empty if it succeeds, or if `copy` has a reason against it."""
 
 
 class Facts(Protocol):

@@ -16,7 +16,7 @@ from tableferry.fleet.hive_tables.hive_table import (
 )
 from tableferry.fleet.jobs.findings import PauseFinding
 from tableferry.fleet.jobs.job import REWRITABLE, PauseReason, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 
 _ICEBERG_FORMATS = ("parquet", "orc", "avro")
 _ICEBERG_TYPES = _SAME_IN_ICEBERG | _WIDER_IN_ICEBERG.keys()

@@ -10,7 +10,7 @@ from tableferry.fleet.hive_tables.progress_properties import ROOT, TARGET
 from tableferry.fleet.jobs.hand_changes import Condition
 from tableferry.fleet.jobs.job import Job, State, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Existing, Kind, target_kind
+from tableferry.fleet.jobs.step_plan import Existing, Kind, target_kind
 from tableferry.fleet.warehouse import job_tables, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.table_renames import rename_statement

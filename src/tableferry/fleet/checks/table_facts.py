@@ -18,7 +18,7 @@ from tableferry.fleet.hive_tables.table_files import Listing
 from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs.job import Job, OldName, TargetFormat
 from tableferry.fleet.jobs.names import Moving, Names
-from tableferry.fleet.jobs.plan import target_kind
+from tableferry.fleet.jobs.step_plan import target_kind
 from tableferry.fleet.warehouse import hive, hive_files, job_tables
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.shared_directories import TableDirectories

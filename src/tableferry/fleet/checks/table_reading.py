@@ -97,9 +97,10 @@ class TableReading:
 
     @cached_property
     def row_failure(self) -> str:
-        """Spark's error for a row; or empty.
+        """Spark's error when it reads one row; or empty.
 
-        Before a rewrite, a row with a null in each partition column is read too.
+        Before a rewrite, one row is also read for each partition column in which it has null. Otherwise the
+        row is read as for the Hive copy. If that isn't possible, this is empty, and `copy` has the reason.
         """
         table, rows = self.facts.table, self._copy.rows
         try:

@@ -24,7 +24,7 @@ from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.names import first_name
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.late_files.file_record import FILES, FileRecord
 from tableferry.fleet.warehouse import hive, table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse

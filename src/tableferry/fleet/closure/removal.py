@@ -22,7 +22,7 @@ from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.late_files.classification import DIRECTORY, run_of
 from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
@@ -169,9 +169,7 @@ def allow_cleaning(step: steps.AllowCleaning, run: StepRun) -> Job:
     require_alone(warehouse, target, archived, Leftovers.of(run.job.record.closing))
     statement = f"ALTER TABLE {warehouse.iceberg(target).sql} UNSET TBLPROPERTIES IF EXISTS ('{GC}')"
     with explaining("TABLE_NOT_CHANGED", table=target):
-        change_if_unchanged(
-            warehouse, (target,), lambda: warehouse.spark.sql(statement).collect(), of=(target,)
-        )
+        change_if_unchanged(warehouse, (target,), lambda: warehouse.spark.sql(statement).collect())
     return run.job
 
 

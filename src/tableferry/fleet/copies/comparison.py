@@ -23,7 +23,7 @@ from tableferry.fleet.hive_tables.partitions import Partition, parsed
 from tableferry.fleet.hive_tables.table_files import TableFiles
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, job_tables, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import listing
@@ -421,10 +421,19 @@ def _values(spec: str) -> list[str | None]:
 def read_rows(
     warehouse: Warehouse, name: TableName, version: str | None = None, where: str = "true"
 ) -> DataFrame:
-    """Return a table's rows that fulfil a condition, now or at a version.
+    """Return a table's rows that fulfil an SQL condition.
+
+    Without a version, the session's cached files of the table are refreshed first. A Hive table's null
+    partitions are null in the rows; the condition sees Hive's name of such a partition instead.
+
+    Args:
+        warehouse: The warehouse.
+        name: The table.
+        version: A snapshot id or a Delta version as a number; no rows for NO_SNAPSHOT, None for now.
+        where: The condition.
 
     Raises:
-        TableError: The table doesn't exist.
+        TableError: The table doesn't exist, or the user may not list its schema.
     """
     spark, kind = warehouse.spark, job_tables.kind(warehouse, name)
     table = warehouse.iceberg(name) if kind is Kind.ICEBERG else name

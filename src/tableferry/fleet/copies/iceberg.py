@@ -31,7 +31,7 @@ from tableferry.fleet.copies.iceberg_files.name_mapping import (
 from tableferry.fleet.hive_tables.hive_table import SOURCE, SOURCE_FILES, HiveTable, Type, iceberg_type
 from tableferry.fleet.hive_tables.table_files import TableFiles, digest, refuse_nested_files
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.definitions import user_properties

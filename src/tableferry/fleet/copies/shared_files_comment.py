@@ -7,7 +7,7 @@ import logging
 from tableferry.errors import TableError
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds

@@ -1,1 +1,1 @@
-"""The Hive copy, and the updates that it needs after the new table changed."""
+"""The Hive copy, the plan of its updates, and each single change; `shadow_runs` updates it."""

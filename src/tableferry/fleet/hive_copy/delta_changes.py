@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from pyspark.sql.functions import expr
 
 from tableferry.errors import TableError
-from tableferry.fleet.hive_copy.changes import AddedRows, Changes
+from tableferry.fleet.hive_copy.update_plan import AddedRows, Changes
 from tableferry.fleet.hive_tables.hive_table import READING
 from tableferry.fleet.hive_tables.partition_conditions import chunks, sql_types, where
 from tableferry.fleet.hive_tables.partitions import Partition, spell

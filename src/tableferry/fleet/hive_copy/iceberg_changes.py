@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tableferry.fleet.hive_copy.changes import AddedRows, Changes
 from tableferry.fleet.hive_copy.iceberg_metadata import Metadata, Snapshot
+from tableferry.fleet.hive_copy.update_plan import AddedRows, Changes
 from tableferry.fleet.hive_tables.partition_conditions import sql_types, texts
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition
 from tableferry.fleet.hive_tables.progress_properties import ShadowProgress

@@ -6,9 +6,9 @@ import logging
 import uuid
 
 from tableferry.convert import overlay
-from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.delta_changes import DeltaTarget
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_copy.update_plan import plan_columns
 from tableferry.fleet.hive_tables.copy_locations import hive_location_of
 from tableferry.fleet.hive_tables.hive_table import PURGE, SOURCE
 from tableferry.fleet.hive_tables.progress_properties import ROOT, TARGET
@@ -68,11 +68,11 @@ def restore_hive_copy(step: steps.RestoreHiveCopy, run: StepRun) -> Job:
 def restore_entry(step: steps.RestoreEntry, run: StepRun) -> Job:
     """Create the catalog entry of a dropped Delta table again, if its log still exists.
 
-    The log is expected in the Hive table's directory. The Hive copy's properties contain the id of the table
-    that it was copied from; a log with another id is ignored.
+    The Hive copy's properties contain the log's directory and the new table's id. Nothing is created for
+    Iceberg, without a log, or if the log has another id. The job is returned unchanged.
 
     Raises:
-        TableError: The Hive copy can't be described, or the table can't be created.
+        TableError: The Hive copy or the log can't be read, or the table exists or can't be created.
     """
     warehouse, target = run.warehouse, step.target
     if step.format is not TargetFormat.DELTA:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tableferry.errors import Refused, StateError
-from tableferry.fleet.hive_copy.changes import Columns
+from tableferry.fleet.hive_copy.update_plan import Columns
 from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.hive_tables.hive_table import AVRO_SCHEMAS, PURGE, HiveTable
 from tableferry.fleet.hive_tables.partition_conditions import casts, spec, sql_types

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import TableName
 from tableferry.spark.types import ColumnPath

@@ -23,11 +23,18 @@ _INTEGERS = {"tinyint", "smallint", "int", "integer", "bigint"}
 
 
 def canonical(text: str, kind: str) -> str | None:
-    """Return a partition value of the metastore as Spark casts it to a string; None for null.
+    """Return a partition value of the metastore as Spark spells it; None for Hive's name of a null partition.
+
+    Only integers and decimals are checked; a malformed value of another type is returned. Floating-point
+    numbers aren't normalised.
+
+    Args:
+        text: The value, unescaped.
+        kind: The column's type in lower case, such as ``decimal(10,2)``.
 
     Raises:
-        ValueError: The value doesn't have that type.
-        ArithmeticError: The value doesn't have that type.
+        ValueError: The value isn't an integer.
+        ArithmeticError: The value isn't a decimal.
     """
     if text == NULL:
         return None

@@ -36,7 +36,9 @@ class NextAction:
 
 
 def next_action(job: Job, waves: Mapping[str, Wave] = MappingProxyType({})) -> NextAction:
-    """Return the next action of a job.
+    """Return the next action of a job, also of a completed or paused one.
+
+    A wave that isn't running delays only the start of a migration and the end of probation.
 
     Args:
         job: The job.

@@ -1,6 +1,7 @@
 """The steps of a table's migration, as data; each step can be repeated.
 
-``str(step)`` is the step's line in a dry run and in a report. `modes.performer` performs the steps.
+``str(step)`` is the step's line in a dry run and in a report. `jobs.step_plan` decides which steps a
+transition has, and `modes.performer` performs them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tableferry.fleet.jobs.job import State
 
 
 class Action(Enum):
-    """The action of a transition; ``plan`` expands it into steps."""
+    """The action of a transition; `step_plan.plan` returns its steps."""
 
     BLOCK = "block writes to the Hive table"
     COPY = "create the copy over the same data files"

@@ -9,9 +9,9 @@ from hashlib import sha256
 from time import sleep
 
 from tableferry.errors import TableError
-from tableferry.fleet.hive_copy.changes import plan_columns
 from tableferry.fleet.hive_copy.table import HiveCopy
 from tableferry.fleet.hive_copy.target import Target, read_target
+from tableferry.fleet.hive_copy.update_plan import plan_columns
 from tableferry.fleet.hive_tables import partition_conditions
 from tableferry.fleet.hive_tables.partitions import WHOLE, Partition, nulls_first, parse
 from tableferry.fleet.hive_tables.progress_properties import REPLACED, TARGET, ShadowProgress

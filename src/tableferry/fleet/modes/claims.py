@@ -96,7 +96,7 @@ class Claims:
         self._held = {number: wave for number, wave in self._held.items() if number != task_id}
 
     def renew(self) -> None:
-        """Renew the leases of all held claims; another thread calls this."""
+        """Renew the leases of all held claims; `tableferry.heartbeat` calls this in its thread."""
         if held := self._held:
             self.store.renew(tuple(held), self.worker, self.clock(), self.lease)
 

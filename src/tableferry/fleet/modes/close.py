@@ -14,7 +14,7 @@ from functools import partial
 from tableferry.amounts import first_of
 from tableferry.errors import Busy, Refused, TableError, TableferryError
 from tableferry.fleet.closure import leftovers
-from tableferry.fleet.closure.plan import closing_steps, mark_for_closing, remove_mark
+from tableferry.fleet.closure.closing_plan import closing_steps, mark_for_closing, remove_mark
 from tableferry.fleet.closure.removal import KEPT
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names

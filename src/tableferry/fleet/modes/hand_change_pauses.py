@@ -26,7 +26,7 @@ from tableferry.fleet.jobs.hand_changes import (
 )
 from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import target_kind
+from tableferry.fleet.jobs.step_plan import target_kind
 from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost

@@ -13,12 +13,19 @@ from functools import partial
 
 from tableferry.errors import Refused, StateError, TableError, TableferryError, first_line, is_sparks
 from tableferry.fleet.access.fence import WrittenDuringBlock
-from tableferry.fleet.access.revoked_privileges import RevokedPrivileges
+from tableferry.fleet.access.write_block import RevokedPrivileges
 from tableferry.fleet.clock import Clock
 from tableferry.fleet.jobs.job import Job, PauseReason, State
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.jobs.pauses import blocked_writes
-from tableferry.fleet.jobs.plan import Kind, Transitions, after_transition, dry_run_steps, is_switched, plan
+from tableferry.fleet.jobs.step_plan import (
+    Kind,
+    Transitions,
+    after_transition,
+    dry_run_steps,
+    is_switched,
+    plan,
+)
 from tableferry.fleet.jobs.steps import BlockWrites, CheckLate, DropView, Rename, Step, UnblockWrites
 from tableferry.fleet.jobs.transitions import FORWARD, Action, Transition
 from tableferry.fleet.modes.hand_change_pauses import (
@@ -136,7 +143,11 @@ def run_job(run: JobRun, transitions: Transitions) -> JobReport:
 
 
 def advance(run: JobRun, transitions: Transitions) -> JobReport:
-    """Run a job through these transitions; `run_and_report` handles the errors."""
+    """Make a job's transitions until none of these applies, save each state, and release the claim.
+
+    Errors are raised, and the claim is kept then: `run_and_report` handles both. The outcome is "done", also
+    if no transition applied.
+    """
     while (transition := transitions.get(run.job.pair)) is not None:
         _make_transition(run, transition)
     run.end(run.job)

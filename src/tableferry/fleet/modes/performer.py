@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import assert_never
 
-from tableferry.fleet.access import fence, revoked_privileges
+from tableferry.fleet.access import fence, write_block
 from tableferry.fleet.checks import preflight
 from tableferry.fleet.closure import leftovers, removal
 from tableferry.fleet.copies import comparison, copy_removal, delta, preparation, shared_files_comment
@@ -14,8 +14,8 @@ from tableferry.fleet.hive_copy import restoration
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.late_files import file_record, settlement, suspended_runs
-from tableferry.fleet.shadow_runs import run as shadow_run
 from tableferry.fleet.shadow_runs import trial
+from tableferry.fleet.shadow_runs import update_hive_copy as shadow_run
 from tableferry.fleet.warehouse import definitions, old_name_view, table_renames, views
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.step_run import Save, StepRun
@@ -61,9 +61,9 @@ def _handle(step: steps.Step, run: StepRun) -> Job:
         case steps.RemoveRewritten():
             return rewritten_copy.remove_rewritten(step, run)
         case steps.BlockWrites():
-            return revoked_privileges.block_writes(step, run)
+            return write_block.block_writes(step, run)
         case steps.UnblockWrites():
-            return revoked_privileges.unblock_writes(step, run)
+            return write_block.unblock_writes(step, run)
         case steps.CheckFence():
             return fence.check_fence(step, run)
         case steps.RecordFiles():

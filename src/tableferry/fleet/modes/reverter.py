@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from tableferry.errors import Busy, Refused, TableError
-from tableferry.fleet.closure.plan import check_not_closed
+from tableferry.fleet.closure.closing_plan import check_not_closed
 from tableferry.fleet.commands import command
 from tableferry.fleet.jobs.hand_changes import Acceptance
 from tableferry.fleet.jobs.job import Job, PauseReason, State

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.notifications.addresses import LeftOut, recipients_of
+from tableferry.fleet.queue.conditions import chunks
 from tableferry.fleet.queue.records import NotificationRecord
-from tableferry.fleet.queue.statements import chunks
 from tableferry.spark.tables import TableName
 
 Level = Literal[1, 2, 3]

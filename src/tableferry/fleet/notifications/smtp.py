@@ -100,6 +100,14 @@ class SmtpOutbox:
             return SendResult(waiting=dict.fromkeys(recipients, lost))
         return _by_kind({recipient: _reply_text(*reply) for recipient, reply in replies.items()})
 
+    def connect(self) -> None:
+        """Connect and log in, and send nothing.
+
+        Raises:
+            MailServerUnavailable: The server can't be reached, or refuses the login.
+        """
+        self._connection()
+
     def close(self) -> None:
         """End the connection, if one is open."""
         server, self._server = self._server, None

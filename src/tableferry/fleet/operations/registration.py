@@ -14,9 +14,9 @@ from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.operations import table_requests, table_search
 from tableferry.fleet.operations.table_requests import Pattern, TableRequest
 from tableferry.fleet.operations.wave_commands import find_wave
+from tableferry.fleet.queue.conditions import chunks
 from tableferry.fleet.queue.records import NewJob
 from tableferry.fleet.queue.selections import named
-from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.settings import FleetSettings
 from tableferry.progress import task

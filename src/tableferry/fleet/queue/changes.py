@@ -12,9 +12,9 @@ from sqlalchemy import and_
 from tableferry.errors import Busy
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.record import JobRecord
+from tableferry.fleet.queue.conditions import EVENT_COLUMNS, RECORDED, free
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.selections import Selection, in_queue
-from tableferry.fleet.queue.statements import EVENT_COLUMNS, RECORDED, free
 
 _c = jobs.c
 
@@ -65,7 +65,12 @@ class Change:
 
 def claimed(job: Job, worker: str, now: datetime, lease: timedelta) -> Job:
     """Return the job with a worker's claim."""
-    return replace(_changed(job, now), claimed_by=worker, lease_until=now + lease)
+    return replace(job, revision=job.revision + 1, **claim_values(worker, now, lease))
+
+
+def claim_values(worker: str, now: datetime, lease: timedelta) -> dict[str, Any]:
+    """Return the columns that a claim sets, except the revision."""
+    return {"claimed_by": worker, "lease_until": now + lease, "last_updated_time": now}
 
 
 def unclaimed(job: Job, now: datetime) -> Job:

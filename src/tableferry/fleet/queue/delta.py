@@ -20,13 +20,13 @@ from sqlalchemy import JSON, Select, Table, literal_column, or_, update
 from tableferry.backoff import retry
 from tableferry.errors import HALF_MADE, ServiceError, TableferryError, first_line, is_sparks
 from tableferry.fleet.queue.changes import Change
+from tableferry.fleet.queue.conditions import EVENT_COLUMNS, RECORDED
 from tableferry.fleet.queue.delta_tables import OLD_ARCHIVE, PROPERTY, UPGRADED, DeltaTables
 from tableferry.fleet.queue.group_commit import GroupCommit
 from tableferry.fleet.queue.records import JOB_COLUMNS, to_row
 from tableferry.fleet.queue.schema import FIRST_COLUMNS, REVISION, jobs
 from tableferry.fleet.queue.selections import Selection
 from tableferry.fleet.queue.sparksql import bound, in_json, read, rows, source
-from tableferry.fleet.queue.statements import EVENT_COLUMNS, RECORDED
 from tableferry.fleet.queue.storage_clock import StorageClock
 from tableferry.fleet.queue.store import Store
 from tableferry.progress import task

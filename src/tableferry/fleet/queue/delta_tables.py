@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import Column, Table, literal_column
 
+from tableferry.fleet.queue.conditions import EVENT_COLUMNS
 from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.schema import FIRST_COLUMNS, events, jobs, notifications, waves
 from tableferry.fleet.queue.sparksql import SparkDialect
-from tableferry.fleet.queue.statements import EVENT_COLUMNS
 from tableferry.spark.tables import TableName
 
 PROPERTY = "tableferry.queue"

@@ -101,6 +101,9 @@ _NAMES: Mapping[type, tuple[str, ...]] = {
 
 JOB_COLUMNS = _NAMES[Job]
 
+# Most jobs have an empty record, and its conversion took longer than that of the rest of the row.
+_EMPTY_RECORD = JobRecord()
+
 
 def to_row(record: Job | Wave | NotificationRecord | Event) -> dict[str, Any]:
     """Return the row of a record; if the default of a field is empty, an empty value is None."""
@@ -137,7 +140,8 @@ def _conversions(record: type) -> Mapping[str, _Conversion]:
             conversions[field.name] = _Conversion(to_list, lambda values: tuple(values or ()))
         elif hint is JobRecord:
             conversions[field.name] = _Conversion(
-                lambda record: record.to_json() or None, lambda values: JobRecord.from_json(values or {})
+                lambda record: None if record is _EMPTY_RECORD else record.to_json() or None,
+                lambda values: JobRecord.from_json(values) if values else _EMPTY_RECORD,
             )
         elif isinstance(hint, type) and issubclass(hint, StrEnum):
             word = _Conversion(str, hint)

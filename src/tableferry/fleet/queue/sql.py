@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from sqlalchemy import (
     column,
     insert,
     inspect,
+    or_,
     select,
     table,
     text,
@@ -28,12 +29,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from tableferry.backoff import retry
 from tableferry.errors import ServiceError, StateError, TableferryError
 from tableferry.fleet import queue
-from tableferry.fleet.queue.changes import Change
+from tableferry.fleet.jobs.job import Job
+from tableferry.fleet.queue.changes import Change, claim_values, claimed
+from tableferry.fleet.queue.conditions import RECORDED, chunks
 from tableferry.fleet.queue.dialects import utc_now
-from tableferry.fleet.queue.records import JOB_COLUMNS, to_row
+from tableferry.fleet.queue.records import JOB_COLUMNS, from_row, to_row
 from tableferry.fleet.queue.schema import REVISION, VERSION_TABLE, events, jobs, waves
-from tableferry.fleet.queue.selections import Selection
-from tableferry.fleet.queue.statements import RECORDED, chunks
+from tableferry.fleet.queue.selections import Selection, numbered
 from tableferry.fleet.queue.store import Store
 
 T = TypeVar("T")
@@ -136,6 +138,38 @@ class SqlStore(Store):
         left = [change.after for number, change in by_number.items() if number not in written]
         written |= {job.task_id for job in self.find_written(left)} if left else set()
         return [change.after.task_id in written for change in changes]
+
+    def try_claim(
+        self,
+        claimable: Sequence[Selection],
+        limit: int,
+        worker: str,
+        now: datetime,
+        lease: timedelta,
+    ) -> Sequence[Job] | None:
+        """Claim jobs in one transaction, without those that other transactions have locked."""
+        mine: list[Job] = []
+        values = claim_values(worker, now, lease)
+
+        def work(connection: Connection) -> Sequence[Job] | None:
+            # The answer to the commit of an earlier attempt may have been lost with the connection.
+            if mine and (written := self.find_written(mine)):
+                return written
+            mine.clear()
+            for condition in claimable:
+                if len(mine) < limit:
+                    query = select(jobs).where(condition).order_by(jobs.c.task_id).limit(limit - len(mine))
+                    locked = connection.execute(query.with_for_update(skip_locked=True)).mappings()
+                    mine.extend(claimed(from_row(Job, dict(row)), worker, now, lease) for row in locked)
+            for chunk in chunks(job.task_id for job in mine):
+                connection.execute(
+                    update(jobs).where(numbered(chunk)).values(**values, revision=jobs.c.revision + 1)
+                )
+            # Jobs that another transaction has locked may still be claimable after it.
+            left = select(jobs.c.task_id).where(or_(*claimable)).limit(1)
+            return mine if mine or connection.execute(left).first() else None
+
+        return self._do(self._engine, work)
 
     def close(self) -> None:
         """Close connections."""

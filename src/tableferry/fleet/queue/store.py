@@ -21,11 +21,23 @@ from tableferry.fleet.jobs.waves import Wave, WaveLoad
 from tableferry.fleet.queue.changes import (
     Change,
     claim_lost,
+    claim_values,
     claimed,
     is_written,
     saved,
     unarchived,
     unclaimed,
+)
+from tableferry.fleet.queue.conditions import (
+    CHUNK,
+    chunks,
+    count_query,
+    count_row,
+    free,
+    shares,
+    still_claimed,
+    unchanged,
+    wave_loads,
 )
 from tableferry.fleet.queue.records import Event, NewJob, NotificationRecord, from_row, to_row
 from tableferry.fleet.queue.schema import events, jobs, notifications, waves
@@ -37,17 +49,6 @@ from tableferry.fleet.queue.selections import (
     may_be_assigned,
     named,
     numbered,
-)
-from tableferry.fleet.queue.statements import (
-    CHUNK,
-    chunks,
-    count_query,
-    count_row,
-    free,
-    shares,
-    still_claimed,
-    unchanged,
-    wave_loads,
 )
 
 Record = TypeVar("Record", Job, Wave, NotificationRecord, Event)
@@ -175,21 +176,41 @@ class Store(ABC):
         Returns:
             The jobs with the claim, by their task_id; none if no job is left.
         """
-        values = {"claimed_by": worker, "lease_until": now + lease, "last_updated_time": now}
+        claimable = [and_(in_queue(), selection, free(now), part) for part in shares(share)]
         for attempt in range(_CLAIM_ATTEMPTS if limit > 0 else 0):
-            candidates: list[Job] = []
-            for part in shares(share):
-                if len(candidates) < limit:
-                    claimable = and_(in_queue(), selection, free(now), part)
-                    candidates += self._jobs(claimable, limit - len(candidates))
-            if not candidates:
+            mine = self.try_claim(claimable, limit, worker, now, lease)
+            if mine is None:
                 return []
-            after = [claimed(job, worker, now, lease) for job in candidates]
-            if mine := self._update_jobs(candidates, after, free(now), values):
+            if mine:
                 return sorted(mine, key=lambda job: job.task_id)
-            # Other workers claimed all of them.
+            # Other workers are claiming all of them.
             pause(attempt)
         return []
+
+    def try_claim(
+        self,
+        claimable: Sequence[Selection],
+        limit: int,
+        worker: str,
+        now: datetime,
+        lease: timedelta,
+    ) -> Sequence[Job] | None:
+        """Claim the first jobs that meet the first condition, and then those that meet the next one.
+
+        A store whose transactions lock rows overrides this, because another worker can claim the jobs between
+        the read and the update.
+
+        Returns:
+            The claimed jobs; none if other workers are claiming all of them. None if no job is left.
+        """
+        found: list[Job] = []
+        for condition in claimable:
+            if len(found) < limit:
+                found += self._jobs(condition, limit - len(found))
+        if not found:
+            return None
+        after = [claimed(job, worker, now, lease) for job in found]
+        return self._update_jobs(found, after, free(now), claim_values(worker, now, lease))
 
     def holds(self, job: Job, now: datetime) -> bool:
         """Return whether a claimed job is as it was read or saved, and its claim hasn't lapsed."""

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from math import floor, log10
 
 from tableferry.fleet.reports import labels
-from tableferry.fleet.reports.figures import PHASE_WORDS, Day, Figures, Phase
+from tableferry.fleet.reports.figure_types import PHASE_WORDS, Day, Figures, Phase
 
 _SIZE = 1000.0
 

@@ -35,8 +35,8 @@ from tableferry.fleet.queue.dialects import day_of
 from tableferry.fleet.queue.schema import jobs
 from tableferry.fleet.queue.schema import waves as wave_table
 from tableferry.fleet.queue.sparksql import SparkDialect
-from tableferry.fleet.reports import selects
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports import figure_queries
+from tableferry.fleet.reports.figure_types import (
     ARCHIVED,
     MIGRATED,
     PHASE_WORDS,
@@ -105,7 +105,9 @@ def _summary() -> Select[Any]:
         "to_do": "to_do",
         "paused": "paused",
     }
-    counts: list[ColumnElement[Any]] = [selects.COUNTS[count].label(name) for name, count in names.items()]
+    counts: list[ColumnElement[Any]] = [
+        figure_queries.COUNTS[count].label(name) for name, count in names.items()
+    ]
     stuck = select(func.count()).select_from(stuck_jobs(_ago, _REST).cte("stuck")).scalar_subquery()
     return select(*counts, stuck.label("stuck")).select_from(jobs)
 
@@ -143,9 +145,9 @@ def _ago(passed: timedelta) -> ColumnElement[Any]:
 
 
 def _states() -> Select[Any]:
-    counted = selects.states().subquery("counted")
+    counted = figure_queries.states().subquery("counted")
     place = case({state.value: number for number, state in enumerate(PHASES)}, value=counted.c.state)
-    words = selects.case_of(counted.c.state, STATE_WORDS)
+    words = figure_queries.case_of(counted.c.state, STATE_WORDS)
     return select(words.label("state"), counted.c.jobs.label("tables"), place.label("place")).order_by(
         "place"
     )
@@ -153,7 +155,7 @@ def _states() -> Select[Any]:
 
 def _by_day() -> Subquery:
     """Select the number of jobs in each phase when each day ended: day, phase, jobs."""
-    changes = selects.changes(PHASE_WORDS).cte("changes")
+    changes = figure_queries.changes(PHASE_WORDS).cte("changes")
     days = select(func.explode(func.sequence(func.min(changes.c.day), day_of(_NOW))).label("day")).cte("days")
     phases = select(changes.c.phase).distinct().cte("phases")
     day, phase = days.c.day, phases.c.phase
@@ -202,12 +204,12 @@ def _gigabytes(counted: Subquery) -> ColumnElement[Any]:
 
 
 def _owners() -> Select[Any]:
-    counted = selects.owners().subquery("counted")
+    counted = figure_queries.owners().subquery("counted")
     return _most_to_do(select(counted.c.owner, *_counts(counted)), "owner")
 
 
 def _schemas() -> Select[Any]:
-    counted = selects.schemas().subquery("counted")
+    counted = figure_queries.schemas().subquery("counted")
     schema = func.concat_ws(".", counted.c.catalog_name, counted.c.db_name).label("schema")
     return _most_to_do(select(schema, *_counts(counted), _gigabytes(counted)), "schema")
 
@@ -217,7 +219,7 @@ def _most_to_do(query: Select[Any], name: str) -> Select[Any]:
 
 
 def _waves() -> Select[Any]:
-    counted, c = selects.waves().subquery("counted"), wave_table.c
+    counted, c = figure_queries.waves().subquery("counted"), wave_table.c
     status = case((c.reason == "", c.status), else_=func.concat(c.status, ": ", c.reason))
     return (
         select(c.name.label("wave"), status.label("status"), *_counts(counted), _gigabytes(counted))
@@ -227,13 +229,13 @@ def _waves() -> Select[Any]:
 
 
 def _pauses() -> Select[Any]:
-    counted = selects.pauses().subquery("counted")
+    counted = figure_queries.pauses().subquery("counted")
     tables = counted.c.jobs.label("tables")
     return select(counted.c.reason, tables).order_by(tables.desc(), counted.c.reason)
 
 
 def _pace() -> Select[Any]:
-    reached = selects.milestones({ARCHIVED: "Archived", MIGRATED: "Migrated"}).subquery("reached")
+    reached = figure_queries.milestones({ARCHIVED: "Archived", MIGRATED: "Migrated"}).subquery("reached")
     return select(reached.c.day, reached.c.what, reached.c.jobs.label("tables")).order_by("day", "what")
 
 

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from math import ceil, sqrt
 from typing import Any
 
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports.figure_types import (
     ARCHIVED,
     MIGRATED,
     PHASES,

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 
 from tableferry.amounts import counted, first_of, size
 from tableferry.fleet.jobs.waves import Wave
-from tableferry.fleet.reports.figures import Due, Figures, Phase, Stuck, StuckCount, WaveCount
+from tableferry.fleet.reports.figure_types import Due, Figures, Phase, Stuck, StuckCount, WaveCount
 
 
 def tables(count: int) -> str:

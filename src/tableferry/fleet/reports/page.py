@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from tableferry.amounts import size
 from tableferry.fleet.reports import labels
 from tableferry.fleet.reports.charts import STACK, burn_down, over_time
-from tableferry.fleet.reports.figures import PHASE_WORDS, Figures, Phase
+from tableferry.fleet.reports.figure_types import PHASE_WORDS, Figures, Phase
 
 templates = Environment(
     loader=PackageLoader("tableferry.fleet.reports"),

@@ -15,8 +15,8 @@ from tableferry.fleet.jobs.transitions import BACK
 from tableferry.fleet.jobs.waves import Wave, WaveStatus
 from tableferry.fleet.queue.selections import numbered
 from tableferry.fleet.queue.store import Store
-from tableferry.fleet.reports import selects
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports import figure_queries
+from tableferry.fleet.reports.figure_types import (
     AGES,
     PHASES,
     STATE_WORDS,
@@ -84,25 +84,27 @@ def read_status(store: Store, now: datetime, *, rest: timedelta = DEFAULT_REST) 
         rest: How long a job may stay where a run should continue it before it counts as stuck.
     """
     today = now.date()
-    states = _states(store.rows(selects.states()))
+    states = _states(store.rows(figure_queries.states()))
     total = sum(count.jobs for count in states)
     paused = sum(count.paused for count in states)
-    owners = [OwnerCount(owner or "", *map(int, counts)) for owner, *counts in store.rows(selects.owners())]
+    owners = [
+        OwnerCount(owner or "", *map(int, counts)) for owner, *counts in store.rows(figure_queries.owners())
+    ]
     schemas = [
         SchemaCount(str(TableName((catalog, schema))), *map(int, counts))
-        for catalog, schema, *counts in store.rows(selects.schemas())
+        for catalog, schema, *counts in store.rows(figure_queries.schemas())
     ]
     waves = read_waves(store)
     waves_by_name = {count.wave.name: count.wave for count in waves}
     waiting = [
         WaitingJobs(State(state), State(desired), wave, int(gap), int(probation), notified, int(jobs))
-        for state, desired, wave, gap, probation, notified, jobs in store.rows(selects.waiting())
+        for state, desired, wave, gap, probation, notified, jobs in store.rows(figure_queries.waiting())
     ]
     changes = [
         (day, Phase(phase), int(jobs))
-        for day, phase, jobs in store.rows(selects.changes({phase: phase.value for phase in Phase}))
+        for day, phase, jobs in store.rows(figure_queries.changes({phase: phase.value for phase in Phase}))
     ]
-    reached = store.rows(selects.milestones(MILESTONES, today - timedelta(days=max(WINDOWS))))
+    reached = store.rows(figure_queries.milestones(MILESTONES, today - timedelta(days=max(WINDOWS))))
     pace = paces(reached, min((day for day, _, _ in changes), default=None), now)
     stuck = _read_stuck(store, now, rest)
     paused_since = {int(task_id): since for task_id, since in store.rows(paused_jobs(LISTED))}
@@ -113,22 +115,22 @@ def read_status(store: Store, now: datetime, *, rest: timedelta = DEFAULT_REST) 
     return Figures(
         at=now,
         total=total,
-        archived=int(store.rows(selects.archived())[0][0]),
+        archived=int(store.rows(figure_queries.archived())[0][0]),
         paused=paused,
         states=states,
-        ages=_ages(store.rows(selects.ages(today))),
+        ages=_ages(store.rows(figure_queries.ages(today))),
         owners=_top(owners),
         owner_count=sum(count.owner != "" for count in owners),
         schemas=_top(schemas),
         schema_count=len(schemas),
         waves=waves,
-        pauses=_pauses(store.rows(selects.pauses())),
-        formats=_formats(store.rows(selects.formats())),
+        pauses=_pauses(store.rows(figure_queries.pauses())),
+        formats=_formats(store.rows(figure_queries.formats())),
         stuck=listed_stuck[:LISTED],
         stuck_causes=_stuck_causes(stuck, {job.task_id: job.command for job in listed_stuck}),
         stuck_total=sum(map(len, stuck)),
         paused_jobs=_listed_paused(paused_since, jobs),
-        runs=_runs(store.rows(selects.runs(now - RECENT))),
+        runs=_runs(store.rows(figure_queries.runs(now - RECENT))),
         due=_due(waiting, waves_by_name.values(), today),
         pace=pace,
         forecast=forecast(waiting, pace, paused, now),
@@ -138,8 +140,8 @@ def read_status(store: Store, now: datetime, *, rest: timedelta = DEFAULT_REST) 
 
 def read_waves(store: Store) -> tuple[WaveCount, ...]:
     """Return the counts of each wave."""
-    counted = {wave: tuple(map(int, counts)) for wave, *counts in store.rows(selects.waves())}
-    none = (0,) * len(selects.columns_of(WaveCount))
+    counted = {wave: tuple(map(int, counts)) for wave, *counts in store.rows(figure_queries.waves())}
+    none = (0,) * len(figure_queries.columns_of(WaveCount))
     return tuple(WaveCount(wave, *counted.get(wave.name, none)) for wave in store.waves())
 
 

@@ -27,11 +27,11 @@ from sqlalchemy.sql.util import ClauseAdapter
 from sqlalchemy.sql.visitors import iterate
 
 from tableferry.fleet.jobs.job import State, Trouble
+from tableferry.fleet.queue.conditions import free
 from tableferry.fleet.queue.dialects import Utc, elements_of, text_before
 from tableferry.fleet.queue.schema import jobs, notifications
 from tableferry.fleet.queue.selections import Selection, in_queue, to_notify, to_shadow, waiting_for_archive
-from tableferry.fleet.queue.statements import free
-from tableferry.fleet.reports.selects import IN_QUEUE, last_change
+from tableferry.fleet.reports.figure_queries import IN_QUEUE, last_change
 
 DAY = timedelta(days=1)
 

@@ -13,7 +13,7 @@ from tableferry import report
 from tableferry.amounts import size
 from tableferry.fleet.jobs.pauses import NOTHING_TO_DO
 from tableferry.fleet.reports import labels
-from tableferry.fleet.reports.figures import (
+from tableferry.fleet.reports.figure_types import (
     PHASES,
     Figures,
     OwnerCount,

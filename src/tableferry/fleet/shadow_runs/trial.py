@@ -6,8 +6,8 @@ import uuid
 from dataclasses import replace
 from itertools import islice
 
-from tableferry.fleet.hive_copy.changes import Columns
 from tableferry.fleet.hive_copy.table import HiveCopy
+from tableferry.fleet.hive_copy.update_plan import Columns
 from tableferry.fleet.hive_tables.progress_properties import sync_folder
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job

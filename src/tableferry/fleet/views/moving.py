@@ -11,8 +11,8 @@ from tableferry.errors import Finding, Refused, TableError, TableferryError, fir
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
 from tableferry.fleet.operations.table_requests import Pattern, parse
+from tableferry.fleet.queue.conditions import chunks
 from tableferry.fleet.queue.selections import Selection, moved_elsewhere, named, numbered, of_schemas
-from tableferry.fleet.queue.statements import chunks
 from tableferry.fleet.queue.store import Store
 from tableferry.fleet.views import catalog
 from tableferry.fleet.views.planning import (
@@ -43,7 +43,7 @@ class ViewOptions:
     """The views to move.
 
     Attributes:
-        views: Schemas, views, and patterns of these; empty means all views over moved tables.
+        views: Schemas, views, and patterns of these; empty means all views in their old schemas.
         partial: Whether a view is moved that also reads what hasn't moved.
         dry_run: Whether the statements are only returned.
     """
@@ -78,13 +78,15 @@ class ViewReport:
 
 
 def move_views(store: Store, warehouse: Warehouse, options: ViewOptions) -> list[ViewReport]:
-    """Create the views over tables that moved elsewhere beside their new tables; the old ones stay.
+    """For each view over moved tables, create a new view in the schema of its new tables.
 
-    A view that can't be moved is reported, and the others are moved. A run after a crash creates what is
-    missing, because a property identifies the created views.
+    Only views in the old schemas of moved tables are considered. The old view stays, and the new one gets its
+    owner, grants and tags. The views that a chosen view reads are moved before it. A new view of an earlier
+    run is recognised by a property, and replaced if the old one's definition changed. A view that can't be
+    moved is reported, and the others are moved. A dry run changes nothing.
 
     Raises:
-        TableError: The views of a schema can't be listed, or a pattern matches none.
+        TableError: The views of a schema can't be listed, or a pattern is invalid or matches none.
     """
     jobs = [job for job in _jobs(store, moved_elsewhere()) if is_switched(job) and Names.of(job).elsewhere]
     schemas = sorted({TableName(job.name.parts[:-1]) for job in jobs})

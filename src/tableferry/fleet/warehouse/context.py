@@ -178,9 +178,10 @@ class Warehouse:
             self.invalidate(of)
 
     def invalidate(self, of: Collection[TableName] | None = None) -> None:
-        """Remove the entries of tables from the cache; all entries for None."""
-        if self.table_cache is not None:
-            self.table_cache.invalidate(of)
+        """Remove the entries of tables from the cache, so that they are read again; all entries for None."""
+        if (cache := self.table_cache) is not None:
+            for name in cache.names if of is None else of:
+                cache.entries.pop(name, None)
 
     def run(self, statement: str, *, of: Collection[TableName] | None = None) -> None:
         """Run an SQL statement that changes something."""

@@ -13,7 +13,7 @@ from tableferry.fleet.checks.eligibility import require_eligible
 from tableferry.fleet.hive_tables.hive_table import Format, HiveColumn, HiveTable
 from tableferry.fleet.hive_tables.table_files import TableFiles
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.hive_files import listing
 from tableferry.fleet.warehouse.job_tables import entries

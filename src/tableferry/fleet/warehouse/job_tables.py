@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from tableferry.fleet.hive_tables.hive_table import SOURCE, HiveTable
 from tableferry.fleet.hive_tables.progress_properties import ROOT
 from tableferry.fleet.jobs.job import TargetFormat
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import table_descriptions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.formats.hive.catalog_tables import details_of, shown_tables
@@ -65,10 +64,10 @@ class Entry(NamedTuple):
 
 @dataclass
 class JobTableCache:
-    """A run's cache of its job's catalog entries; each change by the run invalidates it.
+    """A run's cache of its job's catalog entries; `Warehouse.effect` invalidates those that it changes.
 
-    Each table is read once for all steps between two changes. Changes by other processes are found by
-    `table_identity.change_if_unchanged`, which reads the entries again right before a change.
+    A cached entry also identifies the table that the run planned with: `table_identity.change_if_unchanged`
+    reads the entries again right before a change, and refuses it if another process has changed one since.
 
     Attributes:
         names: The job's tables.
@@ -79,29 +78,6 @@ class JobTableCache:
     names: tuple[TableName, ...]
     entries: dict[TableName, Entry | None] = field(default_factory=dict)
     described: list[tuple[Entry, HiveTable]] = field(default_factory=list)
-
-    def load(self, warehouse: Warehouse) -> None:
-        """Read the entries of all tables.
-
-        Raises:
-            TableError: A schema doesn't exist, or the user may not list it.
-        """
-        listed = _list_entries(warehouse, self.names)
-        self.entries = {name: listed.get(name) for name in self.names}
-
-    def invalidate(self, names: Iterable[TableName] | None = None) -> None:
-        """Remove some entries, or for None all, so that the next step reads them again."""
-        for name in self.names if names is None else names:
-            self.entries.pop(name, None)
-
-    @contextmanager
-    def keep_renamed(self, name: TableName, to: TableName) -> Iterator[None]:
-        """Move a table's entry to its new name if the rename inside the ``with`` succeeds."""
-        known = self.entries.get(name)
-        self.invalidate((name, to))
-        yield
-        if known is not None:
-            self.entries |= {to: known, name: None}
 
 
 def list_job_tables(warehouse: Warehouse, names: Names) -> Mapping[TableName, Kind]:
@@ -261,7 +237,8 @@ def entries(
     if cache is None or not set(names) <= set(cache.names):
         return _list_entries(warehouse, names)
     if refresh or not cache.entries.keys() >= set(names):
-        cache.load(warehouse)
+        listed = _list_entries(warehouse, cache.names)
+        cache.entries = {name: listed.get(name) for name in cache.names}
     return {name: entry for name in names if (entry := cache.entries[name]) is not None}
 
 

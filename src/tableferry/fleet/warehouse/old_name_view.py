@@ -11,7 +11,7 @@ from tableferry.errors import Refused
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds, qualified
 from tableferry.fleet.warehouse.step_run import StepRun
@@ -78,7 +78,7 @@ def drop_view(step: steps.DropView, run: StepRun) -> Job:
     _require_own_view(warehouse, name, step.target)
     with explaining("TABLE_NOT_DROPPED", table=name):
         change_if_unchanged(
-            warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect(), of=(name,)
+            warehouse, (name,), lambda: warehouse.spark.sql(f"DROP VIEW {name.sql}").collect()
         )
     return run.job
 

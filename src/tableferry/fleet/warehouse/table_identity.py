@@ -8,7 +8,7 @@ from typing import TypeVar
 from tableferry.errors import TableError
 from tableferry.fleet.hive_copy.target import read_target
 from tableferry.fleet.jobs.job import TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.formats.hive.locations import reachable
@@ -41,7 +41,10 @@ def change_if_unchanged(
     *,
     of: Collection[TableName] | None = None,
 ) -> T:
-    """Run a function right after the claim is checked, if the tables are still the same.
+    """Read the tables' identities, check the claim, read them again, and run a function if they are equal.
+
+    The first identities may come from the run's cache, the second never do. A table that is missing both
+    times is unchanged.
 
     While a worker is suspended after its last check of the claim, another worker may revert and restart the
     migration. Then other tables have the same names, formats and directories.
@@ -50,11 +53,14 @@ def change_if_unchanged(
         warehouse: The warehouse.
         names: The tables.
         work: The function.
-        of: As in `Warehouse.effect`.
+        of: The tables whose catalog entries change; None for all `names`.
+
+    Returns:
+        The function's result.
 
     Raises:
-        ClaimLost: Another worker has the job and has replaced a table.
-        TableError: A table was replaced, or the user may not read it.
+        ClaimLost: Another worker may have the job.
+        TableError: A table was created, dropped or replaced meanwhile, or the user may not read it.
     """
     names = tuple(names)
     before = read_identities(warehouse, names)
@@ -68,7 +74,7 @@ def change_if_unchanged(
             raise TableError("TABLE_CHANGED_DURING_STEP", tables=changed)
         return work()
 
-    return warehouse.effect(work_if_unchanged, of=of)
+    return warehouse.effect(work_if_unchanged, of=names if of is None else of)
 
 
 def _id(warehouse: Warehouse, name: TableName, entry: Entry) -> str:

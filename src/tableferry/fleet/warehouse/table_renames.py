@@ -7,7 +7,6 @@ Spark Connect and serverless compute have no such JVM, so the change is refused 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 from tableferry.errors import Refused, TableError
@@ -15,7 +14,7 @@ from tableferry.fleet.hive_tables import metastore
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, PauseReason
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries
@@ -95,14 +94,16 @@ def rename_table(
     statement = rename_statement(warehouse, entry.kind, name, to)
 
     def alter() -> None:
-        with warehouse.table_cache.keep_renamed(name, to) if warehouse.table_cache else nullcontext():
-            warehouse.spark.sql(statement).collect()
-            if entry.kind is Kind.ICEBERG:
-                # The Iceberg catalog may have cached an earlier table with the new name.
-                warehouse.spark.sql(f"REFRESH TABLE {warehouse.iceberg(to).sql}").collect()
+        warehouse.spark.sql(statement).collect()
+        if entry.kind is Kind.ICEBERG:
+            # The Iceberg catalog may have cached an earlier table with the new name.
+            warehouse.spark.sql(f"REFRESH TABLE {warehouse.iceberg(to).sql}").collect()
 
     with explaining("TABLE_NOT_RENAMED", table=name, name=to):
-        change_if_unchanged(warehouse, names, alter, of=())
+        change_if_unchanged(warehouse, names, alter, of=(name, to))
+    if warehouse.table_cache is not None:
+        # Otherwise all entries would be read again, and the next rename would compare with these.
+        warehouse.table_cache.entries |= {name: None, to: entry}
 
 
 def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: TableName) -> str:

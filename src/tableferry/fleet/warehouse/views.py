@@ -14,11 +14,11 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from tableferry.access.users_file import key
 from tableferry.errors import first_line
-from tableferry.fleet.access.users_file import key
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kind
 from tableferry.fleet.warehouse.step_run import StepRun

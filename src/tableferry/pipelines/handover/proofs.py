@@ -120,6 +120,9 @@ def _compare(spark: SparkSession, planned: Plan, target: TargetPlan, facts: Fact
     start, history = target.migration_start, target.history
     if start is None or history is None or not target.state.copied:
         raise RowsNotDerivableError("HISTORY_NOT_COPIED")
+    if cutover := target.state.pending_cutover:
+        # The old name may be the view of the target, which equals the target.
+        raise RowsNotDerivableError("CUTOVER_UNFINISHED", target=target.target, name=cutover.name)
     for flow in target.dataflow.flows:
         if flow.once or any(
             read.explicit is not None or (read.unmanaged and read.table.key not in start.baselines)

@@ -113,6 +113,39 @@ class Tracking:
     engine: str = ""
 
 
+CutoverPhase = Literal["switching", "done", "reverting"]
+"""A cutover has begun, is complete, or is being undone."""
+
+
+@dataclass(frozen=True)
+class Cutover:
+    """The cutover of a legacy table's readers: its old name is, or becomes, a view of the target.
+
+    Attributes:
+        name: The old name.
+        renamed: The legacy table's name after the rename.
+        table_id: The id of the legacy table's Delta log.
+        phase: How far it is. A cutover that isn't done is resumed, or undone.
+        started_at: The time in UTC at which it began.
+    """
+
+    name: Name
+    renamed: Name
+    table_id: str
+    phase: CutoverPhase
+    started_at: datetime
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the old name is the view."""
+        return self.phase == "done"
+
+    @property
+    def legacy_name(self) -> TableName:
+        """The name under which plans find the legacy table."""
+        return self.renamed if self.is_done else self.name
+
+
 @dataclass(frozen=True)
 class TargetState:
     """The recorded state of one target.
@@ -131,6 +164,7 @@ class TargetState:
         tables: The identities of the tables that its flows fill, by the table's key. During a reset, they are
             those of the generation that is dropped.
         versions: The versions of these tables after the last run of the flows, by the table's key.
+        cutover: The cutover of the legacy table's readers; None before it and after its undo.
     """
 
     migration_start: MigrationStart | None = None
@@ -144,11 +178,17 @@ class TargetState:
     taken_over: bool = False
     tables: Mapping[str, TableIdentity] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
+    cutover: Cutover | None = None
 
     @property
     def is_new(self) -> bool:
         """Whether no pipeline has recorded a start or the end of its migration."""
         return not (self.migration_start or self.elsewhere or self.finished)
+
+    @property
+    def pending_cutover(self) -> Cutover | None:
+        """The cutover that began and is neither done nor undone; until then, the old name may be a view."""
+        return self.cutover if self.cutover and not self.cutover.is_done else None
 
     @property
     def engine(self) -> str:

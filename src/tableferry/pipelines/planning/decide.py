@@ -80,6 +80,17 @@ def _target_plan(context: PlanningContext) -> TargetPlan:
             findings += context.refuse("REFRESH_OF_FINISHED_MIGRATION")
     if stored.undoing:
         return _result(context, "refused", findings + context.refuse("UNDO_OF_TARGET_UNFINISHED"))
+    if cutover := stored.pending_cutover:
+        if context.is_refreshed:
+            return _result(
+                context, "refused", findings + context.refuse("CUTOVER_UNFINISHED", name=cutover.name)
+            )
+        findings += context.warn("CUTOVER_UNFINISHED", name=cutover.name)
+    elif stored.cutover:
+        done = stored.cutover
+        findings += add_note(f"{done.name} is a view of {context.target}; the legacy table is {done.renamed}")
+        if context.is_refreshed:
+            findings += add_note(f"readers of {done.name} see how the target is emptied and filled again")
     if migration and not stored.migration_start and (copies := baseline.list_uncopied_producers(context)):
         note = f"starts after {' and '.join(map(str, copies))} contains its copied history"
         return _result(context, "later", findings + add_note(note))

@@ -40,6 +40,23 @@ Tables = Mapping[str, TableFacts | None]
 Orphans = Mapping[str, Mapping[str, Checkpoint]]
 
 
+def rename_legacy_tables(project: Project, states: Mapping[str, TargetState]) -> Project:
+    """Return the project with the current names of legacy tables whose readers were cut over.
+
+    The specs have the old name, which is a view of the target now.
+    """
+
+    def rename(dataflow: DataFlow) -> DataFlow:
+        migration, cutover = dataflow.migration, states[dataflow.key].cutover
+        if migration is None or cutover is None or migration.table.key != cutover.name.key:
+            return dataflow
+        return replace(dataflow, migration=replace(migration, table=cutover.legacy_name))
+
+    if all(state.cutover is None for state in states.values()):
+        return project
+    return replace(project, dataflows=tuple(map(rename, project.dataflows)))
+
+
 @dataclass(frozen=True)
 class Gatherer:
     """Gathers the facts of a project.
@@ -59,8 +76,18 @@ class Gatherer:
         return self._with_renamed(self._find_renamed_folders())._gather(for_report=for_report)
 
     def _gather(self, *, for_report: bool) -> Facts:
-        flow_reads = self._list_reads()
         stored, flow_checkpoints = self._read_state()
+        project = rename_legacy_tables(self.project, stored)
+        return replace(self, project=project)._gather_with(stored, flow_checkpoints, for_report=for_report)
+
+    def _gather_with(
+        self,
+        stored: Mapping[str, TargetState],
+        flow_checkpoints: Mapping[FlowKey, Checkpoint],
+        *,
+        for_report: bool,
+    ) -> Facts:
+        flow_reads = self._list_reads()
         adoptable = self._read_adoptable_state(stored)
         states = {
             key: state if state.migration_start else adoptable.get(key, state)

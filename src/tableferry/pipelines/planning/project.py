@@ -21,7 +21,7 @@ from tableferry.pipelines.model.flows import DataFlow, Project
 from tableferry.pipelines.model.plan import EngineKind, LookBack, Plan, PlanRequest
 from tableferry.pipelines.planning.decide import decide
 from tableferry.pipelines.planning.engine_support import select_runnable_specs
-from tableferry.pipelines.planning.facts import Gatherer
+from tableferry.pipelines.planning.facts import Gatherer, rename_legacy_tables
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.state.lease import LeaseCheck, TargetLeases, skip_lease_check
 from tableferry.pipelines.state.store import StateStore
@@ -63,7 +63,8 @@ class OpenedProject:
         while True:
             with task(_log, "read sources and targets", level=logging.DEBUG):
                 facts = self._gatherer.gather(for_report=for_report)
-            planned = decide(self.project, facts, replace(self.request, now=datetime.now(UTC)))
+            project = rename_legacy_tables(self.project, facts.states)
+            planned = decide(project, facts, replace(self.request, now=datetime.now(UTC)))
             if not planned.refusals or self.has_current_facts(facts):
                 return planned, facts
             # Another process ran in between, so the facts are from different times.

@@ -16,7 +16,8 @@ class TargetNeeds:
     Attributes:
         filled_tables: Metadata and evidence of the tables that its flows fill: always; in a pipeline after
             the copy, and not while the pipeline is being defined.
-        legacy_table: Metadata of the legacy table: until it is copied, and again for a full refresh.
+        legacy_table: Metadata of the legacy table: until it is copied, and again for a full refresh. Never
+            during a cutover, because its name may be a view then.
         target: Metadata of the target, and the records of other targets: before the migration starts.
         target_rows: Whether the target has rows: before the migration starts, unless it is taken over.
         hand_over: The old streams or the rows that show where they stopped: before the migration starts.
@@ -66,11 +67,16 @@ def decide_needs(
     flows_restart = is_refreshed or state.resetting
     return TargetNeeds(
         filled_tables=pipeline is None or (is_defined and (stored.copied or stored.finished)),
-        legacy_table=is_active and (not state.copied or flows_restart),
+        legacy_table=is_active and not stored.pending_cutover and (not state.copied or flows_restart),
         target=is_unstarted,
         target_rows=is_unstarted and migration is not None and not migration.take_over,
         hand_over=is_unstarted and is_defined,
-        legacy_writes=migration is not None and start is not None and (for_report or start.is_take_over),
+        legacy_writes=(
+            migration is not None
+            and start is not None
+            and not stored.pending_cutover
+            and (for_report or start.is_take_over)
+        ),
         orphans=pipeline is None and not is_refreshed,
         brokers=is_active and is_defined and migration is not None and migration.hand_over == "checkpoint",
         flows_restart=flows_restart,

@@ -27,7 +27,7 @@ from tableferry import storage
 from tableferry.errors import Busy, StateError
 from tableferry.pipelines.model.flows import event_log_name
 from tableferry.pipelines.model.identities import TableIdentity
-from tableferry.pipelines.model.target_state import MigrationStart, TargetState, Tracking
+from tableferry.pipelines.model.target_state import Cutover, MigrationStart, TargetState, Tracking
 from tableferry.pipelines.state import older_layout
 from tableferry.pipelines.state.csv_projection import (
     start_from_csv,
@@ -230,6 +230,17 @@ class StateStore:
                 ),
             )
         self._remove_projections(target)
+
+    def record_cutover(self, target: TableName, cutover: Cutover | None) -> None:
+        """Record how far a cutover is, and the legacy table's current name; None removes the cutover."""
+        state = self._load(target)
+        start, current = state.migration_start, cutover or state.cutover
+        if start is not None and current is not None:
+            name = current.legacy_name if cutover else current.name
+            start = replace(start, copy=replace(start.copy, table=name))
+        self._write(target, replace(state, migration_start=start, cutover=cutover))
+        if start is not None:
+            self._project(start, state.tracking)
 
     def start_undo(self, target: TableName) -> None:
         """Record that a table is returned to its old streams. Until `remove`, no flow runs."""

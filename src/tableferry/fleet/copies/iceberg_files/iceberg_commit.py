@@ -1,6 +1,6 @@
 """Add data files to an Iceberg table through the Java of Spark's driver, in one commit.
 
-Our reader takes the metrics of Parquet files, and pyiceberg encodes their manifest (docs/decisions/0060).
+Our reader takes the metrics of Parquet files, and pyiceberg encodes their manifest (docs/decisions/0054).
 Iceberg reads the metrics of ORC and Avro files, in several threads.
 """
 

@@ -128,7 +128,8 @@ class _MemoryFile(OutputFile):
         return bool(self.content)
 
     def to_input_file(self) -> InputFile:
-        raise NotImplementedError
+        # pyiceberg's interface demands this method, but a manifest writer never reads its output.
+        raise NotImplementedError("a manifest in memory can only be written")
 
     def create(self, overwrite: bool = False) -> BinaryIO:
         return _Stream(self)

@@ -26,7 +26,7 @@ from tableferry.fleet.hive_tables.partition_conditions import sql_type
 from tableferry.fleet.hive_tables.table_storage import storage_of
 from tableferry.fleet.jobs import steps
 from tableferry.fleet.jobs.job import Job, TargetFormat
-from tableferry.fleet.jobs.plan import Kind
+from tableferry.fleet.jobs.step_plan import Kind
 from tableferry.fleet.warehouse import hive, table_descriptions, target_versions
 from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import kinds
@@ -101,7 +101,7 @@ def open_copy(warehouse: Warehouse, table: HiveTable, name: TableName, form: Tar
         if properties.get(READING) == _reading(table):
             return read(warehouse, name, form)
         dropped = f"DROP TABLE {warehouse.named(name, form).sql}"
-        change_if_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect(), of=(name,))
+        change_if_unchanged(warehouse, (name,), lambda: warehouse.spark.sql(dropped).collect())
     if warehouse.prepared is not None:
         # The compared copy was another one, and a new Delta table has the same version numbers.
         warehouse.prepared.partitions.clear()

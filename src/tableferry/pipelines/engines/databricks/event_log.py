@@ -78,7 +78,7 @@ def find_newest_events(
     """
     newest: dict[str, FlowEvent] = {}
     missing = set(flows)
-    for event in _fetch_events(pipeline_id):
+    for event in filter(None, map(parse_event, fetch_events(pipeline_id))):
         missing -= {name for name in missing & since.keys() if event.timestamp < since[name]}
         if is_relevant(event):
             named = {name for name in missing if event.is_for_flow(name)}
@@ -89,11 +89,17 @@ def find_newest_events(
     return newest
 
 
-def _fetch_events(pipeline_id: str) -> Iterator[FlowEvent]:
+def fetch_events(pipeline_id: str) -> Iterator[Mapping[str, Any]]:
+    """Yield a pipeline's ``flow_progress`` events, newest first, as the API returns them.
+
+    Raises:
+        SessionError: No login is configured, or the workspace doesn't answer.
+        TableferryError: The pipeline is missing, or its events may not be read.
+    """
     query = {"filter": _FILTER, "order_by": "timestamp desc"}
     while query:
         page = _fetch_page(pipeline_id, query)
-        yield from filter(None, map(_parse_event, page.get("events", ())))
+        yield from page.get("events", ())
         # A request with a page token accepts no filter and no order.
         token = page.get("next_page_token")
         query = {"page_token": token} if token else {}
@@ -107,7 +113,7 @@ def _fetch_page(pipeline_id: str, query: Mapping[str, str]) -> Mapping[str, Any]
     return page
 
 
-def _parse_event(event: Mapping[str, Any]) -> FlowEvent | None:
+def parse_event(event: Mapping[str, Any]) -> FlowEvent | None:
     """Parse an event; return None if it doesn't report a flow's status."""
     origin, progress = event.get("origin") or {}, (event.get("details") or {}).get("flow_progress") or {}
     flow, status = origin.get("flow_name"), progress.get("status")

@@ -57,7 +57,7 @@ def upgrade() -> None:
         time = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
         op.add_column("jobs", sa.Column("archived_at", time))
     if ("jobs", "queued_jobs") not in existing:
-        columns = ["archived_at", "state", "desired_state", "migration_paused", "target_format"]
+        columns = ["state", "desired_state", "migration_paused", "target_format", "archived_at"]
         op.create_index("queued_jobs", "jobs", columns)
     if is_offline or ("jobs", "jobs_by_state") in existing:
         op.drop_index("jobs_by_state", "jobs")

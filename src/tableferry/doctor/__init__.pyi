@@ -1,0 +1,11 @@
+from .check import Check as Check
+from .check import Outcome as Outcome
+from .check import Place as Place
+from .check import Route as Route
+from .environment import DoctorOptions as DoctorOptions
+from .report import Report as Report
+from .report import Result as Result
+from .report import as_markdown as as_markdown
+from .report import as_text as as_text
+from .run import examine as examine
+from .run import examine_in_pipeline as examine_in_pipeline

@@ -1,0 +1,1 @@
+"""Cutover of readers: the legacy table's old name becomes a view of the target, and its undo."""

@@ -1,0 +1,169 @@
+"""Gather the facts of a cutover or its undo, and check that the migration allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tableferry.access.foreign_catalogs import list_foreign_tables
+from tableferry.errors import Finding, Refused, TableError
+from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_since
+from tableferry.pipelines.cutover import readers
+from tableferry.pipelines.cutover.facts import AccessFacts, CutoverFacts, CutoverNames, Entry, LastWrite
+from tableferry.pipelines.cutover.performer import CutoverCatalog
+from tableferry.pipelines.handover.stream_checkpoints import COMMIT_LIMIT, classify_commits
+from tableferry.pipelines.model.facts import LegacyWrites
+from tableferry.pipelines.model.phases import phase_label
+from tableferry.pipelines.model.plan import TargetPlan
+from tableferry.pipelines.model.target_state import MigrationStart
+from tableferry.pipelines.planning.project import OpenedProject
+from tableferry.spark.catalog import facts as table_facts
+from tableferry.spark.tables import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tableferry.access.unity_catalog import UnityAccess
+
+
+def gather_cutover(
+    opened: OpenedProject, catalog: CutoverCatalog, access: UnityAccess | None
+) -> CutoverFacts:
+    """Gather the facts of the cutover of the only chosen target.
+
+    Raises:
+        Refused: The migration's state doesn't allow a cutover.
+        TableError: A table or its readers can't be read.
+    """
+    planned, facts = opened.decide_plan(for_report=True)
+    (target,) = planned.targets
+    if blockers := find_migration_blockers(target):
+        raise Refused.of(blockers)
+    base = _gather_names(target, catalog)
+    legacy, names = base.legacy, base.names
+    known = target.state.tables.get(target.target.key)
+    base = replace(
+        base,
+        recorded_target_id=known.table_id if known else "",
+        access=_read_access(access, legacy, target.target),
+        flow_readers=readers.list_flow_readers(
+            opened.project, facts, opened.store, names.name, in_pipeline=planned.in_pipeline
+        ),
+    )
+    if legacy is None or base.entry(names.name).is_cutover_view(base.table_id):
+        # The readers of the old name read the view already.
+        return replace(base, flow_readers=())
+    commits = _read_commits(opened.spark, legacy.name, base.pinned_version)
+    return replace(
+        base,
+        view_readers=readers.list_view_readers(
+            opened.spark, names.name, (names.name, names.staged), is_unity=access is not None
+        ),
+        foreign_tables=list_foreign_tables(names.name),
+        last_write=find_last_write(commits),
+        writes=_classify(commits, target.migration_start),
+    )
+
+
+def gather_undo(opened: OpenedProject, catalog: CutoverCatalog) -> CutoverFacts:
+    """Gather the facts of the undo of a cutover. It needs no plan, so that a refused target can be undone.
+
+    Raises:
+        Refused: No cutover is recorded.
+        TableError: A table can't be described.
+    """
+    (dataflow,) = opened.project.select_dataflows(opened.request.only)
+    target = dataflow.target.name
+    recorded = opened.store.read(target).cutover
+    if recorded is None:
+        raise Refused("NOT_CUT_OVER", target=target)
+    names = CutoverNames.of(recorded.name)
+    entries = _read_entries(catalog, (names.name, names.renamed, names.staged))
+    return CutoverFacts(
+        target, names, recorded.table_id, datetime.now(UTC), recorded=recorded, entries=entries
+    )
+
+
+def find_migration_blockers(target: TargetPlan) -> tuple[Finding, ...]:
+    """Return the refusals of a cutover that the state of the migration causes; none if it may be resumed."""
+    migration, state, name = target.dataflow.migration, target.state, target.target
+    if state.taken_over or (migration and migration.take_over):
+        return (Finding("CUTOVER_OF_TAKE_OVER", target=name),)
+    if state.cutover:
+        return ()
+    if state.finished:
+        return (Finding("CUTOVER_AFTER_FINISH", target=name),)
+    if migration is None:
+        return (Finding("CUTOVER_WITHOUT_MIGRATION", target=name),)
+    if migration.table.path is not None:
+        return (Finding("CUTOVER_OF_PATH", target=name, table=migration.table),)
+    if target.refusals:
+        return target.refusals
+    if target.phase != "complete":
+        phase = "; ".join([phase_label(target.phase), *(wait.why.sentence for wait in target.waits)])
+        return (Finding("CUTOVER_NOT_COMPLETE", target=name, phase=phase),)
+    if not state.tracking or state.tracking.verified != "match":
+        return (Finding("CUTOVER_COPY_NOT_COMPARED", target=name, table=migration.table),)
+    return ()
+
+
+def find_last_write(commits: Sequence[Commit]) -> LastWrite | None:
+    """Return the newest commit that changed rows; the commits are the newest first."""
+    for commit in commits:
+        if commit.operation and commit.operation not in WITHOUT_ROWS:
+            query = commit.parameters.get("queryId")
+            writer = f"{commit.operation} of stream {query}" if query else commit.operation
+            at = datetime.fromtimestamp(commit.timestamp / 1000, UTC) if commit.timestamp else None
+            return LastWrite(commit.version, writer, at)
+    return None
+
+
+def _gather_names(target: TargetPlan, catalog: CutoverCatalog) -> CutoverFacts:
+    recorded, start = target.state.cutover, target.migration_start
+    migration = target.dataflow.migration
+    if recorded:
+        name, table_id = recorded.name, recorded.table_id
+    else:
+        assert migration is not None
+        assert start is not None
+        name, table_id = migration.table, start.copy.table_id
+    names = CutoverNames.of(name)
+    return CutoverFacts(
+        target.target,
+        names,
+        table_id,
+        datetime.now(UTC),
+        pinned_version=start.copy.version if start else None,
+        recorded=recorded,
+        entries=_read_entries(catalog, (names.name, names.renamed, names.staged, target.target)),
+    )
+
+
+def _read_entries(catalog: CutoverCatalog, names: Sequence[TableName]) -> dict[str, Entry]:
+    return {name.key: catalog.read(name) for name in names}
+
+
+def _read_access(access: UnityAccess | None, legacy: Entry | None, target: TableName) -> AccessFacts:
+    if access is None or legacy is None:
+        return AccessFacts()
+    return AccessFacts(
+        True,
+        access.read_owner(legacy.name),
+        access.current_user,
+        access.list_protections(legacy.name),
+        access.list_protections(target),
+    )
+
+
+def _read_commits(spark: SparkSession, legacy: TableName, pinned: int | None) -> tuple[Commit, ...]:
+    table = table_facts(spark, legacy)
+    if table is None:
+        raise TableError("TABLE_NOT_DESCRIBABLE", table=legacy, reason="it was dropped a moment ago")
+    oldest = max(pinned if pinned is not None else -1, table.version - COMMIT_LIMIT)
+    return commits_since(spark, table, oldest)
+
+
+def _classify(commits: Sequence[Commit], start: MigrationStart | None) -> LegacyWrites | None:
+    return classify_commits(commits, start.batches, more=False) if start else None
