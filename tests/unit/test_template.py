@@ -228,7 +228,16 @@ def test_bundle_with_source_has_modules_of_its_route(tmp_path: Path, route: str)
         "fleet": {"convert", "fleet"},
         "all": {"pipelines", "convert", "fleet"},
     }
-    assert folders == expected[route] | {"cli", "doctor", "errors", "formats", "spark", "storage", "verify"}
+    assert folders == expected[route] | {
+        "access",
+        "cli",
+        "doctor",
+        "errors",
+        "formats",
+        "spark",
+        "storage",
+        "verify",
+    }
     assert "src/tableferry/errors/conditions.yml" in package
     assert {"LICENSE", "README.md", "pyproject.toml"} <= package
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -87,7 +87,7 @@ def read_jobs(system: str, tree: dict[Any, Any]) -> dict[str, CiJob]:
 
 def _github(tree: dict[Any, Any]) -> Iterator[tuple[str, CiJob]]:
     # YAML 1.1 reads the key "on" as true.
-    events = tree.get("on", tree.get(True))
+    events = tree.get("on") or tree[True]
     everywhere = dict(tree.get("permissions", {"contents": "write", "id-token": "write"}))
     for name, job in tree["jobs"].items():
         condition = job.get("if", "")

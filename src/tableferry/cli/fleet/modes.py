@@ -238,7 +238,7 @@ def run_mode(
         return report_missing_queue(error, mode, mode_options)
 
 
-def report_missing_queue(error: ServiceError, mode: Mode, mode_options: ModeOptions) -> CommandResult:
+def report_missing_queue(error: ServiceError, mode: str, mode_options: ModeOptions) -> CommandResult:
     """Return the result of a mode without a queue: a scheduler may start it before the first job is added.
 
     Raises:
