@@ -95,7 +95,8 @@ def root_bundle(folder: Path) -> Path:
     for theirs, ours in {
         "path: ./vendor/tableferry": "path: .",
         "--out-dir ../../libs": "--out-dir libs",
-        "sync:\n": "sync:\n  exclude:\n    - src/tableferry/**\n",
+        # The pattern libs/** also matches the folders libs of the templates.
+        "sync:\n": "sync:\n  exclude:\n    - src/tableferry/**\n    - template/**\n    - native/**\n",
     }.items():
         assert theirs in text
         text = text.replace(theirs, ours)
