@@ -104,6 +104,11 @@ def test_markdown_has_no_private_names(private: str, monkeypatch: pytest.MonkeyP
     assert "denied" in as_markdown(report)
 
 
+def test_markdown_has_the_remedy_of_each_failed_check() -> None:
+    lines = as_markdown(REPORT).splitlines()
+    assert [line for line in lines if line.startswith("- ")] == ["- java: Install it."]
+
+
 def test_redaction_keeps_versions_and_volume_paths() -> None:
     text = "Spark 4.1.4, /Volumes/main/bronze/state"
     assert redact(text) == text

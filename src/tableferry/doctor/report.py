@@ -136,7 +136,9 @@ def as_markdown(report: Report) -> str:
     lines += [
         f"| {result.name} | {result.outcome.value} | {_cell(result.seen)} |" for result in report.results
     ]
-    lines += ["", *map(redact, _left_over_lines(report)), summary(report)]
+    remedies = [f"- {result.name}: {redact(result.remedy)}" for result in report.results if result.remedy]
+    lines += ["", *(["Remedies:", "", *remedies, ""] if remedies else ())]
+    lines += [*map(redact, _left_over_lines(report)), summary(report)]
     return "\n".join(lines)
 
 
