@@ -439,6 +439,16 @@ def test_only_scratch_tables_are_touched_in_an_existing_schema(setup: Setup) -> 
     assert named == set()
 
 
+def test_checks_of_a_table_that_was_not_created_report_the_first_error(setup: Setup) -> None:
+    setup.answer({"^INSERT INTO": DENIED})
+    report = setup.examine("describe-history", "pinned-version")
+    assert {result.seen for result in report.results} == {
+        "[INSUFFICIENT_PERMISSIONS] The user lacks a privilege"
+    }
+    assert setup.session is not None
+    assert sum(text.startswith("CREATE TABLE") for text in setup.session.statements) == 1
+
+
 class Py4JNetworkError(Exception):
     """The error of a call after Java has ended; the real class is recognized by its name."""
 

@@ -99,6 +99,7 @@ class Environment:
         self._session_error: Exception | None = None
         self._removals = ExitStack()
         self._made: dict[str, Any] = {}
+        self._errors: dict[str, Exception] = {}
         self._had_warehouse = self.warehouse.exists()
         self._owns_warehouse = False
 
@@ -249,9 +250,15 @@ class Environment:
         return table
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """Return what `make` returned at the first call with this key, because several checks share it."""
+        """Return the value of the first call with this key, or raise its error: several checks share it."""
+        if key in self._errors:
+            raise self._errors[key]
         if key not in self._made:
-            self._made[key] = make()
+            try:
+                self._made[key] = make()
+            except Exception as error:
+                self._errors[key] = error
+                raise
         value: T = self._made[key]
         return value
 
