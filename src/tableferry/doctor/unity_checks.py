@@ -20,7 +20,6 @@ from tableferry.doctor.check import (
 )
 from tableferry.doctor.environment import Environment
 from tableferry.errors import first_line, is_sparks
-from tableferry.extras import install
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
@@ -152,7 +151,7 @@ UNITY_CHECKS = (
         place=Place.WORKSPACE,
         routes=EVERY_ROUTE,
         proves="The job's lines of dependencies install the package with its extras.",
-        remedy=f"Write the line as pip reads it, such as {install('databricks', 'fleet')[13:-1]}.",
+        remedy="Write the line as pip reads it, such as tableferry[databricks,fleet]==VERSION.",
         observe=_dependencies,
         sources=(
             Source(

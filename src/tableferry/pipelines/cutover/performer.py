@@ -62,7 +62,7 @@ class CutoverPerformer:
         """
         for step in plan.steps:
             self._before(str(step))
-            with task(_log, str(step), table=plan.facts.target, level=logging.DEBUG):
+            with task(_log, str(step), table=plan.facts.target):
                 self._perform(step, plan)
 
     def _perform(self, step: CutoverStep, plan: CutoverPlan) -> None:
