@@ -21,7 +21,8 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli, pipelines
 from tableferry.errors import Busy, Refused, TableError, TableferryError
-from tableferry.pipelines.cutover.facts import CutoverNames
+from tableferry.pipelines.cutover.catalog_entries import read_entry
+from tableferry.pipelines.cutover.facts import Column, CutoverNames
 from tableferry.spark.catalog import facts
 from tableferry.spark.tables import TableName
 
@@ -176,6 +177,25 @@ def test_column_order_and_comments_of_the_legacy_table_stay(
     assert read(project) == [("a", 1, "x"), ("b", 2, "y")]
     described = spark.sql(f"DESCRIBE TABLE EXTENDED {schema}.out_legacy").collect()
     assert "Orders" in [row["data_type"] for row in described if row["col_name"] == "Comment"]
+
+
+def test_entry_of_a_table_has_its_rules_and_generated_columns(spark: SparkSession, schema: str) -> None:
+    spark.sql(
+        f"CREATE TABLE {schema}.t (id INT NOT NULL COMMENT 'the key', day INT GENERATED ALWAYS AS (id + 1)) "
+        "USING delta PARTITIONED BY (day) COMMENT 'Orders'"
+    )
+    spark.sql(f"ALTER TABLE {schema}.t ADD CONSTRAINT positive CHECK (id > 0)")
+    entry = read_entry(spark, TableName((schema, "t")))
+    assert entry.columns == (
+        Column("id", "int", is_nullable=False, comment="the key"),
+        Column("day", "int", generated="id + 1"),
+    )
+    assert (entry.comment, entry.partition_columns) == ("Orders", ("day",))
+    assert entry.constraints == ("positive CHECK (id > 0)",)
+    assert entry.moves_with_name
+    read = facts(spark, entry.name)
+    assert read is not None
+    assert entry.is_legacy(read.table_id)
 
 
 def test_new_column_of_target_is_in_a_plain_view(project: Project, spark: SparkSession) -> None:

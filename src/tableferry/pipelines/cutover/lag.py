@@ -22,13 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The metrics of changed rows by operation; delta-rs has names of its own.
+_ROWS = {
+    "DELETE": ("numDeletedRows",),
+    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    "UPDATE": ("numUpdatedRows",),
+}
+
+
 @dataclass(frozen=True)
 class SourceLag:
     """The commits of a source that a legacy table lacks.
 
     Attributes:
         versions: Their number; None if it can't be determined.
-        rows: The number of rows that they added; None if their metrics don't report it.
+        rows: The number of rows that they wrote, changed or deleted; None if the metrics lack it.
         since: The time of the first one.
         why_unknown: Why the number can't be determined.
     """
@@ -122,11 +130,18 @@ def _read_source_lag(spark: SparkSession, baseline: Baseline, reached: Mapping[s
 def count_lag(source: TableName, commits: Sequence[Commit]) -> SourceLag:
     """Return the lag that commits are, the newest first. Commits that changed no rows don't count."""
     missing = [commit for commit in commits if commit.operation not in WITHOUT_ROWS]
-    added = [commit.metrics.get("numOutputRows", "") for commit in missing]
-    rows = sum(map(int, added)) if all(text.isdigit() for text in added) else None
+    counts = [_count_rows(commit) for commit in missing]
+    rows = None if None in counts else sum(count or 0 for count in counts)
     first = missing[-1].timestamp if missing else 0
     since = datetime.fromtimestamp(first / 1000, UTC) if first else None
-    return SourceLag(source, len(missing), rows if missing else 0, since)
+    return SourceLag(source, len(missing), rows, since)
+
+
+def _count_rows(commit: Commit) -> int | None:
+    """Return the number of rows that a commit wrote, changed or deleted; None without metrics."""
+    names = _ROWS.get(commit.operation, ("numOutputRows", "num_added_rows"))
+    found = [int(text) for name in names if (text := commit.metrics.get(name, "")).isdigit()]
+    return sum(found) if found else None
 
 
 def _read_stream_positions(
