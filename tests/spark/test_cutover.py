@@ -107,7 +107,7 @@ def test_cutover_and_its_undo_switch_what_readers_of_the_old_name_see(project: P
     assert "out_legacy__legacy" not in tables_in(project.spark, project.schema)
     assert undone.lag is not None
     assert [(lag.versions, lag.rows) for lag in undone.lag.sources] == [(1, 1)]
-    assert "No command brings" in undone.lag.advice
+    assert "No command updates" in undone.lag.advice
     with project.nothing_written(), raises("NOT_CUT_OVER"):
         undo(project)
     cut_over(project)
@@ -311,7 +311,7 @@ def test_table_that_changes_before_an_effect_is_not_renamed(project: Project, sp
     assert read(project) == [(5, "other")]
 
 
-def test_two_cutovers_at_once_exclude_each_other(project: Project) -> None:
+def test_two_concurrent_cutovers_exclude_each_other(project: Project) -> None:
     def second(effect: str) -> None:
         with pytest.raises(Busy):
             cut_over(project)

@@ -553,7 +553,7 @@ def test_lag_counts_commits_and_rows_and_names_the_way_to_catch_up() -> None:
     merged = {"numOutputRows": "90", "numTargetRowsInserted": "2", "numTargetRowsDeleted": "1"}
     written = commit(4, "WRITE", {"num_added_rows": "4"})
     assert count_lag(source, (commit(5, "MERGE", merged), written)).rows == 7
-    assert "No command brings" in LegacyLag(NAMES.name, (lag,)).advice
+    assert "No command updates" in LegacyLag(NAMES.name, (lag,)).advice
     assert LegacyLag(NAMES.name, (lag,), ("/old/checkpoint",)).advice.startswith("Start the old streams")
     assert LegacyLag(NAMES.name, (count_lag(source, ()),)).is_current
     assert "`finish` has removed" in LegacyLag(NAMES.name).advice

@@ -1,4 +1,4 @@
-"""What the catalog has at a name, from the rows that Spark and Databricks return, without Spark."""
+"""The catalog entry of a name, from the rows that Spark and Databricks return, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what the catalog has at a name: a Delta table with its columns and rules, a view, or nothing."""
+"""Read the catalog entry of a name: a Delta table with its columns and rules, a view, or nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SparkCatalog:
     spark: SparkSession
 
     def read(self, name: TableName) -> Entry:
-        """Return what the catalog has at a name, as `read_entry`."""
+        """Return the catalog entry of a name, as `read_entry`."""
         return read_entry(self.spark, name)
 
     def list_columns(self, name: TableName) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class SparkCatalog:
 
 
 def read_entry(spark: SparkSession, name: TableName) -> Entry:
-    """Return what the catalog has at a name.
+    """Return the catalog entry of a name.
 
     The id of a table is empty if it isn't a Delta table, or if the platform doesn't report it.
 

@@ -1,4 +1,4 @@
-"""How far a legacy table is behind its sources after an undo, and how it is brought up to date."""
+"""The source commits that a legacy table lacks after an undo, and the way to process them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The metrics of changed rows by operation; delta-rs has names of its own.
+# The metrics of changed rows by operation; delta-rs uses different names.
 _ROWS = {
     "DELETE": ("numDeletedRows",),
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
@@ -59,7 +59,7 @@ class SourceLag:
 
 @dataclass(frozen=True)
 class LegacyLag:
-    """How far a legacy table is behind its sources.
+    """The source commits that a legacy table lacks.
 
     Attributes:
         table: The legacy table.
@@ -78,21 +78,21 @@ class LegacyLag:
 
     @property
     def advice(self) -> str:
-        """The way to bring the table up to date."""
+        """The way to update the table."""
         if self.is_current:
             return f"{self.table} is up to date."
         if self.streams:
             return (
                 "Start the old streams again: they continue at their checkpoints "
-                f"({', '.join(self.streams)}) and bring {self.table} up to date."
+                f"({', '.join(self.streams)}) and update {self.table}."
             )
         if not self.sources:
             return (
-                f"No command brings {self.table} up to date, and `finish` has removed the baselines. Let the "
+                f"No command updates {self.table}, and `finish` has removed the baselines. Let the "
                 "old job process the sources' commits since its last write."
             )
         return (
-            f"No command brings {self.table} up to date. Let the old job process these commits, which "
+            f"No command updates {self.table}. Let the old job process these commits, which "
             "table_changes and VERSION AS OF of each source show."
         )
 
@@ -168,6 +168,6 @@ def _read_stream_positions(
                 if isinstance(offset, DeltaOffset):
                     reached[table_id] = max(reached.get(table_id, -1), offset.version - 1)
     except (StateError, TableError):
-        # Without the old streams' positions, the baselines are what is known.
+        # Without the old streams' positions, only the baselines are known.
         return reached
     return reached
