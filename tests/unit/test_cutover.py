@@ -209,7 +209,7 @@ def test_command_that_crashed_before_any_effect_is_resumed_or_undone(
 COMMANDS = st.tuples(st.sampled_from([decide_cutover, decide_undo]), st.none() | st.integers(0, 6))
 
 
-@slow_examples(amount(100, 2_000))
+@slow_examples(amount(30, 2_000))
 @given(st.lists(COMMANDS, max_size=8))
 def test_reader_always_finds_the_table_or_the_view_after_random_crashes(
     tmp_path_factory: pytest.TempPathFactory,
