@@ -1,7 +1,7 @@
 """Translate the template into a native one, for `databricks bundle init`.
 
 The Databricks CLI runs no hook, so it can't build a wheel or copy files from the repository. Its bundles
-install the package from an index or from a git repository.
+install the package from an index, from a Git repository, or from a wheel that the user puts into libs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ BODY = TEMPLATE / "{{cookiecutter.project_name}}"
 # The first version of the Databricks CLI that supports every key of the bundle.
 OLDEST_CLI = "v1.12.0"
 
-# The answers for the package that need a hook.
-NEED_A_HOOK = ("wheel", "vendored")
+# The answer for the package that needs a hook.
+NEEDS_A_HOOK = "vendored"
+# The CLI asks these questions without a default, because no answer suits most users.
+REQUIRED = ("route", "package")
+# The first choice of a required question in cookiecutter, where each question has a default.
+NO_ANSWER = "choose"
 
 _NAME = re.compile(r"cookiecutter\.(\w+)")
 _EQUALS = re.compile(r'cookiecutter\.(\w+)(==|!=)"([^"{}]*)"')
@@ -77,7 +81,10 @@ def schema(questions: dict[str, Any]) -> dict[str, Any]:
     asked = [name for name in questions if not name.startswith("_")]
     return {
         "welcome_message": "A bundle that migrates tables in production.",
-        "success_message": "Created {{.project_name}}. Read its README.md next.",
+        "success_message": (
+            '{{if eq .package "wheel"}}Put the wheel into {{.project_name}}/libs, as README.md there '
+            "describes.\n{{end}}Created {{.project_name}}. Read its README.md next."
+        ),
         "min_databricks_cli_version": OLDEST_CLI,
         "properties": {name: _property(questions, name, order) for order, name in enumerate(asked, start=1)},
     }
@@ -89,11 +96,16 @@ def preamble(questions: dict[str, Any]) -> str:
     for reserved in questions["_reserved"]:
         words = " ".join(f'"{word}"' for word in reserved["words"])
         for name in reserved["questions"]:
-            message = f"{name} can't be '%s', as {reserved['why']}: choose another word."
+            message = f"{name} can't be '%s', because {reserved['why']}: choose another word."
             lines.append(f'{{{{if eq (lower .{name}) {words}}}}}{{{{fail "{message}" .{name}}}}}{{{{end}}}}')
     for refused in questions["_refused"]:
-        held = " ".join(f'(eq .{name} "{answer}")' for name, answer in refused["when"].items())
-        lines.append(f'{{{{if and {held}}}}}{{{{fail "{refused["why"]}."}}}}{{{{end}}}}')
+        held = " ".join(
+            f'({comparison} .{name} "{answer}")'
+            for comparison, key in (("eq", "when"), ("ne", "unless"))
+            for name, answer in refused[key].items()
+        )
+        if NO_ANSWER not in refused["when"].values():
+            lines.append(f'{{{{if and {held}}}}}{{{{fail "{refused["why"]}."}}}}{{{{end}}}}')
     for question in questions["_only_with"]:
         answers = " ".join(f'"{answer}"' for answer in question["answers"])
         paths = sorted(
@@ -117,10 +129,10 @@ def _property(questions: dict[str, Any], name: str, order: int) -> dict[str, Any
     schema: dict[str, Any] = {"order": order, "type": "string"}
     if isinstance(default, list):
         # The CLI shows the question in one line, so the choices are explained above it.
-        choices = [choice for choice in default if name != "package" or choice not in NEED_A_HOOK]
+        choices = [choice for choice in default if choice not in (NEEDS_A_HOOK, NO_ANSWER)]
         words = [f"{choice}: {prompt[choice]}\n" for choice in choices]
         schema["description"] = "".join(words) + prompt["__prompt__"]
-        return {**schema, "default": choices[0], "enum": choices}
+        return {**schema, **({} if name in REQUIRED else {"default": choices[0]}), "enum": choices}
     rule = questions["_rules"][name]
     schema["description"] = prompt
     schema["default"] = default

@@ -1,7 +1,7 @@
 """Render the files of this repository that come from the template (`make render`).
 
-The root bundle is the template with its defaults and the repository's package. native/ is the template for
-`databricks bundle init`. tests/unit/golden contains the differences that other answers make.
+The root bundle is the template with all routes, the defaults and the repository's package. native/ is the
+template for `databricks bundle init`. tests/unit/golden contains the differences that other answers make.
 """
 
 from __future__ import annotations
@@ -32,12 +32,21 @@ SHARED = (
     "src/sample",
 )
 
+# The answers to questions that have no default.
+REQUIRED = {"route": "all"}
+
 # Answers whose bundles are stored as differences from the default bundle.
 PORTRAITS: Mapping[str, Mapping[str, str]] = {
-    "classic": {"project_name": "tea_shop", "catalog": "tea-eu", "compute": "classic", "ci": "azure"},
+    "classic": {
+        "project_name": "tea_shop",
+        "catalog": "tea-eu",
+        "compute": "classic",
+        "ci": "azure",
+        "cloud": "azure",
+    },
     "pipelines": {"route": "pipelines", "ci": "gitlab"},
     "convert": {"route": "convert", "ci": "none"},
-    "fleet": {"route": "fleet", "package": "index"},
+    "fleet": {"route": "fleet", "package": "index", "package_source": "workspace"},
     "fleet_classic": {
         "route": "fleet",
         "compute": "classic",
@@ -45,7 +54,14 @@ PORTRAITS: Mapping[str, Mapping[str, str]] = {
         "package_source": "https://git.tea.example/tableferry.git",
         "ci": "none",
     },
-    "index": {"package": "index", "package_source": "https://pypi.tea.example/simple", "compute": "classic"},
+    "index": {
+        "package": "index",
+        "package_source": "https://pypi.tea.example/simple",
+        "compute": "classic",
+        "cloud": "gcp",
+        "dev_host": "https://dev.tea.example",
+        "prod_host": "https://prod.tea.example",
+    },
     "vendored": {"package": "vendored", "route": "convert"},
 }
 
@@ -79,7 +95,8 @@ def root_bundle(folder: Path) -> Path:
     for theirs, ours in {
         "path: ./vendor/tableferry": "path: .",
         "--out-dir ../../libs": "--out-dir libs",
-        "sync:\n": "sync:\n  exclude:\n    - src/tableferry/**\n",
+        # The pattern libs/** also matches the folders libs of the templates.
+        "sync:\n": "sync:\n  exclude:\n    - src/tableferry/**\n    - template/**\n    - native/**\n",
     }.items():
         assert theirs in text
         text = text.replace(theirs, ours)
@@ -88,11 +105,11 @@ def root_bundle(folder: Path) -> Path:
 
 
 def made_from_template(folder: Path, answers: Mapping[str, str]) -> Path:
-    """Create a reproducible bundle, with an empty file as its wheel."""
+    """Create a reproducible bundle, with an empty file as its wheel and all routes by default."""
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / new.wheel_name()
     wheel.touch()
-    return new.create(folder, answers, no_input=True, wheel=wheel, computed=FIXED)
+    return new.create(folder, {**REQUIRED, **answers}, no_input=True, wheel=wheel, computed=FIXED)
 
 
 def render_golden(target: Path) -> None:

@@ -54,7 +54,7 @@ def create(
             "MISSING_PACKAGE_FOR_TEMPLATE", reason=error, command=install("template")
         ) from error
     template = find_template()
-    check(template, answers or {})
+    check(template, answers or {}, complete=no_input)
     with _without_tracebacks(), TemporaryDirectory() as built:
         if wheel is None and template.parent == PACKAGE:
             wheel = _installed_wheel(Path(built))
@@ -69,7 +69,9 @@ def create(
             name = str(error).split('"')[1]
             raise TemplateError("BUNDLE_EXISTS", folder=name) from error
         except FailedHookException as error:
-            raise TemplateError("BUNDLE_REFUSED_BY_TEMPLATE") from error
+            raise TemplateError(
+                "BUNDLE_REFUSED_BY_TEMPLATE", reason=" ".join(str(error).split("\n"))
+            ) from error
         except EOFError as error:
             raise TemplateError("TEMPLATE_NEEDS_ANSWERS") from error
         except (CookiecutterException, OSError) as error:
@@ -89,8 +91,13 @@ def find_template() -> Path:
     raise TemplateError("TEMPLATE_MISSING", folder=PACKAGE)
 
 
-def check(template: Path, answers: Mapping[str, str]) -> None:
+def check(template: Path, answers: Mapping[str, str], *, complete: bool = False) -> None:
     """Check that the template asks for all answers and accepts their values.
+
+    Args:
+        template: The template's folder.
+        answers: Answers by question name.
+        complete: Whether the remaining questions get their defaults, which may not be valid answers.
 
     Raises:
         TemplateError: An answer is unknown or invalid; the message lists all problems.
@@ -102,8 +109,12 @@ def check(template: Path, answers: Mapping[str, str]) -> None:
         for name in answers
         if name not in asked
     ]
-    judge = runpy.run_path(str(template / "hooks" / "pre_gen_project.py"))["problems"]
-    problems += judge({name: answers[name] for name in answers if name in asked}, questions)
+    judge = runpy.run_path(str(template / "tableferry_answers.py"))["problems"]
+    defaults = {
+        name: default[0] if isinstance(default := questions[name], list) else default for name in asked
+    }
+    given = {name: answers[name] for name in answers if name in asked}
+    problems += judge({**defaults, **given} if complete else given, questions)
     if problems:
         raise TemplateError(
             "TEMPLATE_ANSWERS_INVALID", problems="; ".join(problem.removesuffix(".") for problem in problems)

@@ -1,4 +1,4 @@
-"""Puts the package into the new project, and takes out what wasn't chosen.
+"""Add the package to the new project, and remove files that belong to other answers.
 
 Runs in the project's folder; cookiecutter removes the project if this fails.
 """
@@ -13,13 +13,13 @@ from pathlib import Path
 
 ANSWERS = json.loads(r"""{{ cookiecutter | tojson }}""")
 WHEEL = f"tableferry-{ANSWERS['__tableferry_version']}-py3-none-any.whl"
-# What stands above this line of pyproject.toml is all that building the package needs.
+# Building the package needs only the lines of pyproject.toml above this one.
 END = "# The settings below are for this repository only."
 
 
 def repository() -> Path:
-    """Find the repository that the template lies in."""
-    # A template that was named by a relative path is passed on as such, and this isn't the caller's folder.
+    """Return the repository that contains the template."""
+    # The template's path may be relative to the caller's folder, which isn't the working directory here.
     callers = (os.environ.get("PWD", ""), ANSWERS["_output_dir"])
     homes = [Path(caller, ANSWERS["_repo_dir"]).parent for caller in callers]
     home = next((home for home in homes if (home / "src/tableferry/__init__.py").is_file()), None)
@@ -33,9 +33,8 @@ def repository() -> Path:
 
 
 def put_wheel() -> None:
-    """Build the package's wheel into libs, unless there is one to take."""
+    """Build the package's wheel into libs, or copy a given one."""
     if ANSWERS["_wheel"]:
-        Path("libs").mkdir()
         shutil.copy(ANSWERS["_wheel"], "libs")
     else:
         home, libs = str(repository().resolve()), str(Path("libs").resolve())
@@ -55,21 +54,21 @@ def put_wheel() -> None:
             ]
         else:
             sys.exit("Building the wheel needs uv or pip: install uv, and try again.")
-        # In the repository, for uv would take the settings of the new project, where nothing is in libs yet.
+        # In the repository, because the new project's settings of uv name libs, which has no wheel yet.
         built = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if built.returncode:
             sys.exit(f"The wheel can't be built by {' '.join(command)}:\n{built.stdout}")
-        # So that no tool's own note keeps the wheel out of the repository.
+        # uv's note would keep the wheel out of the project's repository.
         Path("libs", ".gitignore").unlink(missing_ok=True)
-    wheels = [path.name for path in Path("libs").iterdir()]
+    wheels = [path.name for path in Path("libs").glob("*.whl")]
     if wheels != [WHEEL]:
         sys.exit(
-            f"libs must hold {WHEEL}, and holds {' and '.join(wheels)}: take the template of that version."
+            f"libs must contain {WHEEL}, and contains {' and '.join(wheels)}: use that version's template."
         )
 
 
 def put_source() -> None:
-    """Copy the package's source, and what it is built with, into vendor."""
+    """Copy the package's source and its build settings into vendor."""
     home, target = repository(), Path("vendor/tableferry")
     compiled = shutil.ignore_patterns("__pycache__", "*.py[co]")
     shutil.copytree(home / "src/tableferry", target / "src/tableferry", ignore=compiled)
@@ -77,13 +76,13 @@ def put_source() -> None:
         shutil.copy(home / name, target)
     project = (home / "pyproject.toml").read_text(encoding="utf-8").partition(END)[0]
     (target / "pyproject.toml").write_text(project.rstrip() + "\n", encoding="utf-8")
-    # The folder must be there before the first deployment builds the wheel into it.
-    Path("libs").mkdir()
+    # The first deployment builds the wheel into this folder, which must exist.
+    Path("libs").mkdir(exist_ok=True)
     Path("libs/.gitignore").write_text("# The wheel is built here when the bundle is deployed.\n*.whl\n")
 
 
-def remove_what_was_not_chosen() -> None:
-    """Remove the files that belong to other answers, and what pip compiled when it installed the template."""
+def remove_files_of_other_answers() -> None:
+    """Remove the files that belong to other answers, and modules that pip compiled in the template."""
     for compiled in list(Path().rglob("__pycache__")):
         shutil.rmtree(compiled)
     for rule in ANSWERS["_only_with"]:
@@ -101,6 +100,6 @@ try:
         put_wheel()
     elif ANSWERS["package"] == "vendored":
         put_source()
-    remove_what_was_not_chosen()
+    remove_files_of_other_answers()
 except OSError as error:
     sys.exit(f"{error.filename} can't be written or read ({error.strerror}): fix that, and try again.")

@@ -16,7 +16,7 @@ from tests.workspace import FakeWorkspace
 
 ROOT = Path(__file__).parents[2]
 
-ANSWERS = {"project_name": "shop_move", "compute": "classic", "ci": "none"}
+ANSWERS = {"project_name": "shop_move", "route": "all", "compute": "classic", "ci": "none"}
 
 # The service principal of prod.
 RUNS_AS = "6d3f6a2e-3f0c-4c8e-9f3e-0b6a4a3f2f11"
@@ -147,8 +147,18 @@ def bundle(request: pytest.FixtureRequest, program: str, tmp_path: Path) -> Path
     others = {
         "classic": {},
         "pipelines": {"route": "pipelines", "compute": "serverless", "package": "vendored"},
-        "convert": {"route": "convert", "compute": "serverless", "package": "index"},
-        "fleet": {"route": "fleet", "package": "git", "package_source": "https://git.example.com/tableferry"},
+        "convert": {
+            "route": "convert",
+            "compute": "serverless",
+            "package": "index",
+            "package_source": "workspace",
+        },
+        "fleet": {
+            "route": "fleet",
+            "cloud": "azure",
+            "package": "git",
+            "package_source": "https://git.example.com/tableferry",
+        },
     }
     if request.param == "root":
         return repository(tmp_path / "root")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib.metadata import distribution
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -64,7 +65,8 @@ class Bundle:
 
 def made(folder: Path, **answers: str) -> Iterator[Bundle]:
     """Yield a bundle whose environment has the versions that this repository pins."""
-    bundle = Bundle(new.create(folder, {"project_name": "tea_shop", **answers}, no_input=True))
+    given = {"project_name": "tea_shop", "route": "all", **answers}
+    bundle = Bundle(new.create(folder, given, no_input=True))
     project = bundle.folder / "pyproject.toml"
     pinned = [
         line for line in CONSTRAINTS.read_text("utf-8").splitlines() if line and not line.startswith("#")
@@ -117,6 +119,18 @@ def test_lint_of_bundle_passes(bundle: Bundle) -> None:
     assert "All checks passed!" in bundle.call("make", "lint")
 
 
+def requirement(library: str | dict[str, Any]) -> str:
+    """Return the requirement of a serverless dependency or of a cluster's library."""
+    match library:
+        case str():
+            return library
+        case {"whl": str(path)}:
+            return path
+        case {"pypi": {"package": str(package)}}:
+            return package
+    raise ValueError(library)
+
+
 @soak.slow
 def test_jobs_install_their_dependencies(bundle: Bundle, tmp_path: Path) -> None:
     """The dependencies of each job include the command of its tasks and the drivers of all queues."""
@@ -132,31 +146,34 @@ def test_jobs_install_their_dependencies(bundle: Bundle, tmp_path: Path) -> None
         for name, job in yaml.safe_load(file.read_text("utf-8")).get("resources", {}).get("jobs", {}).items()
     }
     for name, job in jobs.items():
-        (environment,) = job["environments"]
-        variable = environment["spec"]["dependencies"].removeprefix("${var.").removesuffix("}")
-        if variable not in scripts:
-            scripts[variable] = tmp_path / variable / "bin"
-            dependencies = [
-                re.sub(r"\$\{([^}]+)\}", lambda reference: known[reference[1]], line)
-                for line in variables[variable]["default"]
-            ]
-            bundle.call("uv", "venv", "--quiet", tmp_path / variable)
-            python = ("--python", tmp_path / variable, "--constraint", CONSTRAINTS)
-            bundle.call("uv", "pip", "install", "--quiet", *python, *dependencies)
-            bundle.call(scripts[variable] / "python", "-c", "import databricks.sdk")
         for task in (task.get("for_each_task", {}).get("task", task) for task in job["tasks"]):
-            if wheel := task.get("python_wheel_task"):
-                words = takewhile(lambda word: not word.startswith(("-", "{{")), wheel["parameters"])
-                command = list(words)
-                output = bundle.call(scripts[variable] / wheel["entry_point"], *command, "--help")
-                assert f"tableferry {' '.join(command)} " in output
-        if name.startswith("fleet_"):
-            assert variable == "fleet_dependencies"
-    assert list(scripts) == ["dependencies", "fleet_dependencies"]
-    assert len(jobs) == 10
+            if not (wheel := task.get("python_wheel_task")):
+                continue
+            # A task on a cluster names its libraries, a task on serverless compute those of its environment.
+            named = task.get("libraries") or job["environments"][0]["spec"]["dependencies"]
+            variable = named.removeprefix("${var.").removesuffix("}")
+            if variable not in scripts:
+                scripts[variable] = tmp_path / variable / "bin"
+                dependencies = [
+                    re.sub(r"\$\{([^}]+)\}", lambda reference: known[reference[1]], line)
+                    for line in map(requirement, variables[variable]["default"])
+                ]
+                bundle.call("uv", "venv", "--quiet", tmp_path / variable)
+                python = ("--python", tmp_path / variable, "--constraint", CONSTRAINTS)
+                bundle.call("uv", "pip", "install", "--quiet", *python, *dependencies)
+                bundle.call(scripts[variable] / "python", "-c", "import databricks.sdk")
+            words = takewhile(lambda word: not word.startswith(("-", "{{")), wheel["parameters"])
+            command = list(words)
+            output = bundle.call(scripts[variable] / wheel["entry_point"], *command, "--help")
+            assert f"tableferry {' '.join(command)} " in output
+            assert (variable == "fleet_libraries") == (
+                name.startswith("fleet_") or task["task_key"] == "fleet"
+            )
+    assert list(scripts) == ["dependencies", "fleet_libraries"]
+    assert len(jobs) == 11
     for scheme, driver in (("postgresql", "psycopg"), ("mysql", "pymysql")):
         store = f"{scheme}://user@127.0.0.1:9/fleet"
-        refused = bundle.run(scripts["fleet_dependencies"] / "tableferry", "fleet", "list", "--store", store)
+        refused = bundle.run(scripts["fleet_libraries"] / "tableferry", "fleet", "list", "--store", store)
         assert refused.returncode == 1
         # The driver is installed, and reports that the connection is refused.
         assert "refused" in refused.stdout, (driver, refused.stdout)
@@ -189,7 +206,8 @@ def test_upgrade_installs_another_version_with_one_command(bundle: Bundle, tmp_p
     bundle.call("uv", "build", "--quiet", "--wheel", "--out-dir", tmp_path, clone)
     output = copy.call("make", "upgrade", f"WHEEL={tmp_path}/tableferry-9.9.9-py3-none-any.whl")
     assert output.endswith("Tableferry is 9.9.9 now: make test, and deploy.\n")
-    assert [path.name for path in (copy.folder / "libs").iterdir()] == ["tableferry-9.9.9-py3-none-any.whl"]
+    wheels = [path.name for path in (copy.folder / "libs").glob("*.whl")]
+    assert wheels == ["tableferry-9.9.9-py3-none-any.whl"]
     assert copy.call("uv", "run", "tableferry", "--version") == "9.9.9\n"
     versions = ("uv", "run", "pytest", "-q", "tests/test_bundle.py")
     assert "2 passed" in copy.call(*versions, "-k", "version or bundle_is_right")

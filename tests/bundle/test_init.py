@@ -18,8 +18,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_native_template_creates_the_same_bundle_as_cookiecutter(
     program: str, workspace: FakeWorkspace, tmp_path: Path
 ) -> None:
-    answers = {"package": "index", **ANSWERS}
-    expected = contents(generated(tmp_path, package="index"))
+    answers = {"package": "index", "package_source": "workspace", **ANSWERS}
+    expected = contents(generated(tmp_path, package="index", package_source="workspace"))
     folder = tmp_path / "native"
     folder.mkdir()
     (folder / "answers.json").write_text(json.dumps(answers))

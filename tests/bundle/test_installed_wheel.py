@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import uv
-from scripts.render import FIXED, made_from_template
+from scripts.render import FIXED, REQUIRED, made_from_template
 
 from tableferry import __version__
 
 ROOT = Path(__file__).parents[2]
-MAKE = f"new.create(Path(sys.argv[1]), no_input=True, computed={dict(FIXED)!r})"
+MAKE = f"new.create(Path(sys.argv[1]), {REQUIRED!r}, no_input=True, computed={dict(FIXED)!r})"
 EXAMPLE = ROOT / "examples" / "flights"
 
 # Do the same as a wheel task: find the entry point by the names of package and entry point, and call it.

@@ -149,7 +149,8 @@ def test_files_named_in_resources_are_in_the_workspace(
     sources = {entry.partition("[")[0] for entry in named if not entry.endswith("/metadata.json")}
     assert sources - there - folders == set()
     uploaded = {entry.partition("/files/")[2] for entry in there if "/files/" in entry}
-    assert {entry for entry in uploaded if not entry.startswith("src/")} - {"libs/.gitignore"} == {
+    notes = {"libs/.gitignore", "libs/README.md"}
+    assert {entry for entry in uploaded if not entry.startswith("src/")} - notes == {
         f"libs/{new.wheel_name()}"
     }
     assert len(uploaded) < 20

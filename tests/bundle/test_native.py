@@ -1,6 +1,6 @@
-"""`databricks bundle init` with the native twin makes what cookiecutter makes of the template, byte for byte.
+"""`databricks bundle init` with the native template creates the same bundle as cookiecutter, byte for byte.
 
-The CLI isn't needed for it: init.go fills the same templates in with the same library.
+The tests need no CLI: init.go renders the same templates with the same library.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from scripts.render import ROOT, made_from_template
 
+from tableferry import new
+
 pytestmark = [
     pytest.mark.usefixtures("cookiecutters_own_settings"),
     pytest.mark.skipif(
@@ -25,15 +27,20 @@ DEFAULTS = {
     "project_name": "tea_shop",
     "route": "all",
     "catalog": "tea-eu",
+    "cloud": "aws",
+    "dev_host": "",
+    "prod_host": "",
     "compute": "serverless",
     "package": "index",
-    "package_source": "",
+    "package_source": "workspace",
     "ci": "github",
 }
 GIT = {"package": "git", "package_source": "https://git.tea.example/tableferry"}
 OTHERS: list[dict[str, str]] = [
     {},
-    {"compute": "classic"},
+    {"compute": "classic", "cloud": "azure"},
+    {"package": "wheel", "package_source": "", "dev_host": "https://dev.tea.example"},
+    {"route": "convert", "package": "wheel", "package_source": "", "prod_host": "https://tea.example"},
     {"package_source": "https://tea.example/simple", "ci": "azure"},
     GIT,
     {"route": "pipelines", "ci": "gitlab"},
@@ -41,7 +48,7 @@ OTHERS: list[dict[str, str]] = [
     {"route": "convert", "ci": "none"},
     {"route": "convert", "compute": "classic", "package_source": "https://tea.example/simple"},
     {"route": "fleet", **GIT},
-    {"route": "fleet", "compute": "classic"},
+    {"route": "fleet", "compute": "classic", "cloud": "gcp"},
 ]
 
 
@@ -72,15 +79,17 @@ def test_both_make_the_same_bundle(init: Path, tmp_path: Path, others: dict[str,
     answers = {**DEFAULTS, **others}
     output = call(init, tmp_path, answers)
     assert (output.returncode, output.stderr) == (0, "")
-    expected = made_from_template(tmp_path / "cookiecutter", answers)
-    assert contents(tmp_path / "native" / "tea_shop") == contents(expected)
+    expected = contents(made_from_template(tmp_path / "cookiecutter", answers))
+    # Users of the CLI put the wheel into libs.
+    expected.pop(f"libs/{new.wheel_name()}", None)
+    assert contents(tmp_path / "native" / "tea_shop") == expected
 
 
 @pytest.mark.parametrize(("question", "word"), [("project_name", "tableferry"), ("catalog", "NULL")])
 def test_both_refuse_the_same_words(init: Path, tmp_path: Path, question: str, word: str) -> None:
     output = call(init, tmp_path, {**DEFAULTS, question: word})
     assert output.returncode == 1
-    assert f"{question} can't be '{word}', as" in output.stderr
+    assert f"{question} can't be '{word}', because" in output.stderr
     assert not (tmp_path / "native").exists()
 
 
@@ -93,8 +102,13 @@ def test_the_questions_answers_are_judged_alike() -> None:
         for name, question_schema in kept["properties"].items()
         if "enum" in question_schema
     }
-    # The CLI runs no hook.
-    assert choices == {**{name: asked[name] for name in choices}, "package": ["index", "git"]}
+    # The CLI runs no hook, and asks required questions without a default.
+    expected = {
+        name: [choice for choice in asked[name] if choice not in ("vendored", "choose")] for name in choices
+    }
+    assert choices == expected
+    without_default = {name for name, question in kept["properties"].items() if "default" not in question}
+    assert without_default == {"route", "package"}
     patterns = {
         name: question_schema["pattern"]
         for name, question_schema in kept["properties"].items()
@@ -106,7 +120,20 @@ def test_the_questions_answers_are_judged_alike() -> None:
     ]
 
 
-def test_a_repository_without_its_url_is_refused(init: Path, tmp_path: Path) -> None:
-    output = call(init, tmp_path, {**DEFAULTS, "package": "git"})
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        (
+            {"package": "git", "package_source": ""},
+            "package=git needs package_source: the URL of the repository.",
+        ),
+        ({"package_source": ""}, "package=index needs package_source: the URL of the index, or workspace."),
+        ({"package": "wheel"}, "package=wheel doesn't use package_source: leave it empty."),
+    ],
+)
+def test_package_and_source_that_do_not_fit_are_refused(
+    init: Path, tmp_path: Path, answers: dict[str, str], sentence: str
+) -> None:
+    output = call(init, tmp_path, {**DEFAULTS, **answers})
     assert output.returncode == 1
-    assert "package=git needs package_source: the URL of the repository." in output.stderr
+    assert sentence in output.stderr

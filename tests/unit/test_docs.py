@@ -47,12 +47,13 @@ IN_A_BUNDLE = 'title="in a bundle"'
 
 # Other programs, with the words that may follow each.
 FOREIGN = {
-    "git": {"clone", "pull", "tag", "push"},
+    "git": {"add", "clone", "commit", "init", "pull", "push", "tag"},
     "cd": set(),
     "cookiecutter": set(),
     "export": set(),
     "jq": set(),
     "pip": {"install"},
+    "uv": {"build", "publish"},
     "python3.12": {"-m"},
     ".venv/bin/pre-commit": {"install"},
     ".venv/bin/uv": {"build"},

@@ -48,17 +48,22 @@ PACKAGE = ROOT / "src" / "tableferry"
 RENDER = "run make render"
 QUESTIONS = json.loads((TEMPLATE / "cookiecutter.json").read_text(encoding="utf-8"))
 ASKED = [name for name in QUESTIONS if not name.startswith("_")]
-CHOICES = {name: QUESTIONS[name] for name in ASKED if isinstance(QUESTIONS[name], list)}
+# "choose" means that a required question has no answer.
+CHOICES = {
+    name: [choice for choice in QUESTIONS[name] if choice != "choose"]
+    for name in ASKED
+    if isinstance(QUESTIONS[name], list)
+}
+SOURCE = "https://tea.example/tableferry"
+SOURCES = {"index": (SOURCE, "workspace"), "git": (SOURCE,)}
+"""The values of ``package_source`` by package; other packages have none."""
 
-
-VARIED = {**CHOICES, "package_source": ["", "https://tea.example/tableferry"]}
+VARIED = {**CHOICES, "package_source": ["", SOURCE, "workspace"]}
 MATRIX = [
     answers
     for combination in product(*VARIED.values())
     if (answers := dict(zip(VARIED, combination, strict=True)))
-    # Only these two have a source of the package, and git requires it.
-    and bool(answers["package_source"])
-    in {"index": (True, False), "git": (True,)}.get(answers["package"], (False,))
+    and answers["package_source"] in SOURCES.get(answers["package"], ("",))
 ]
 
 
@@ -193,13 +198,13 @@ def test_bundle_is_small(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
         if answers["package"] != "vendored":
             files = [path for path in made.rglob("*") if path.is_file()]
-            assert len(files) <= (45 if answers["route"] == "all" else 30), (answers, len(files))
+            assert len(files) <= (50 if answers["route"] == "all" else 35), (answers, len(files))
 
 
 def test_template_asks_few_questions() -> None:
-    assert len(ASKED) <= 8
+    assert len(ASKED) <= 10
     kept = json.loads((ROOT / "native" / "databricks_template_schema.json").read_text(encoding="utf-8"))
-    assert len(kept["properties"]) <= 8
+    assert len(kept["properties"]) <= 10
 
 
 def test_bundle_contains_package_only_if_chosen(matrix: list[tuple[Answers, Path]]) -> None:
@@ -223,7 +228,16 @@ def test_bundle_with_source_has_modules_of_its_route(tmp_path: Path, route: str)
         "fleet": {"convert", "fleet"},
         "all": {"pipelines", "convert", "fleet"},
     }
-    assert folders == expected[route] | {"cli", "errors", "formats", "spark", "storage", "verify"}
+    assert folders == expected[route] | {
+        "access",
+        "cli",
+        "doctor",
+        "errors",
+        "formats",
+        "spark",
+        "storage",
+        "verify",
+    }
     assert "src/tableferry/errors/conditions.yml" in package
     assert {"LICENSE", "README.md", "pyproject.toml"} <= package
     whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -284,7 +298,7 @@ def own_tests(made: Path) -> dict[str, Callable[[], None]]:
     tests = {
         name: test for name, test in names.items() if name.startswith("test_") and name != "test_specs_load"
     }
-    assert len(tests) == 4
+    assert len(tests) == 5
     return tests
 
 
@@ -358,6 +372,14 @@ def test_schedules_of_every_bundle_have_six_fields_and_one_open_day(
             "test_tasks_",
         ),
         ("resources/migrate.job.yml", "- task_key: status\n", "- task_key: compare\n", "test_tasks_"),
+        ("resources/migrate.job.yml", "max_retries: 0\n", "max_retries: 3\n", "test_jobs_have_a_timeout_"),
+        ("resources/convert.job.yml", "timeout_seconds: 86400\n", "timeout_seconds: 0\n", "test_jobs_"),
+        (
+            "resources/convert.job.yml",
+            "disable_auto_optimization: true\n",
+            "disable_auto_optimization: false\n",
+            "test_jobs_",
+        ),
         (
             "resources/migrate.job.yml",
             "- environment_key: default",
@@ -372,8 +394,8 @@ def test_schedules_of_every_bundle_have_six_fields_and_one_open_day(
         ),
         (
             "resources/migrate.job.yml",
-            "- task_key: prepare\n          env",
-            "- task_key: prepare\n          depends_on: [{task_key: status}]\n          env",
+            "- task_key: prepare\n          max",
+            "- task_key: prepare\n          depends_on: [{task_key: status}]\n          max",
             "test_tasks_",
         ),
     ],
@@ -395,23 +417,136 @@ def test_own_tests_of_bundle_find_broken_file(
     assert failed[0].startswith(test)
 
 
+def jobs(made: Path) -> dict[str, Any]:
+    """Return the jobs of a bundle by their names, without the example's job, which is in a target."""
+    return {
+        name: job
+        for file in sorted((made / "resources").glob("*.job.yml"))
+        for name, job in yaml.safe_load(file.read_text("utf-8")).get("resources", {}).get("jobs", {}).items()
+    }
+
+
+def tasks(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tasks of a job, and for a loop the task that it repeats."""
+    return [task.get("for_each_task", {}).get("task", task) for task in job["tasks"]]
+
+
+JOBS = {
+    "pipelines": {"migrate"},
+    "convert": {"convert", "convert_sync"},
+    "fleet": {f"fleet_{name}" for name in ("add", "wave", "preprocess", "communicate", "migrate")}
+    | {"fleet_shadow", "fleet_revert"},
+}
+
+
+def test_every_file_of_a_job_has_one_job(matrix: list[tuple[Answers, Path]]) -> None:
+    for answers, made in matrix:
+        for file in (made / "resources").glob("*.job.yml"):
+            tree = yaml.safe_load(file.read_text("utf-8"))
+            (group,) = [tree.get("targets", {}).get("dev", tree)["resources"]["jobs"]]
+            assert list(group) == [file.name.removesuffix(".job.yml")], answers
+        routes = JOBS if answers["route"] == "all" else {answers["route"]: JOBS[answers["route"]]}
+        assert jobs(made).keys() == set().union(*routes.values()) | {"doctor"}
+
+
 def test_every_job_runs_the_wheel_on_the_compute_that_was_chosen(matrix: list[tuple[Answers, Path]]) -> None:
     for answers, made in matrix:
         chosen, other = ("environments", "job_clusters")[:: 1 if answers["compute"] == "serverless" else -1]
-        jobs = [yaml.safe_load(path.read_text("utf-8")) for path in (made / "resources").glob("*.job.yml")]
-        # The example's job is in a target.
-        defined = [
-            entry for document in jobs for entry in document.get("resources", {}).get("jobs", {}).values()
-        ]
-        assert len(defined) == {"all": 10, "pipelines": 1, "convert": 2, "fleet": 7}[answers["route"]]
-        for job in defined:
-            assert chosen in job
-            assert other not in job
-            tasks = [task.get("for_each_task", {}).get("task", task) for task in job["tasks"]]
-            wheels = [task["python_wheel_task"] for task in tasks if "python_wheel_task" in task]
+        for name, job in jobs(made).items():
+            if name.startswith("fleet_") or (name == "doctor" and answers["route"] == "fleet"):
+                # Serverless compute serves no Hive SerDe tables.
+                assert ("job_clusters" in job, "environments" in job) == (True, False), (answers, name)
+            else:
+                assert chosen in job
+                assert other not in job or (name, answers["route"]) == ("doctor", "all")
+            wheels = [task["python_wheel_task"] for task in tasks(job) if "python_wheel_task" in task]
             assert wheels
             assert {entry["package_name"] for entry in wheels} == {"tableferry"}
             assert {entry["entry_point"] for entry in wheels} == {"tableferry"}
+
+
+def test_every_cluster_of_a_fleet_has_dedicated_access_and_the_fleets_settings(
+    matrix: list[tuple[Answers, Path]],
+) -> None:
+    for name, job in [entry for _, made in matrix for entry in jobs(made).items()]:
+        for cluster in [entry["new_cluster"] for entry in job.get("job_clusters", [])]:
+            assert cluster["node_type_id"] == "${var.node_type}"
+            if name.startswith("fleet_"):
+                assert cluster["data_security_mode"] == "DATA_SECURITY_MODE_DEDICATED"
+                assert cluster["spark_conf"] == "${var.fleet_spark_conf}"
+
+
+@pytest.mark.parametrize(
+    ("cloud", "node_type"), [("aws", "i3.xlarge"), ("azure", "Standard_D4ds_v5"), ("gcp", "n2-highmem-4")]
+)
+def test_clusters_have_a_node_type_of_the_cloud(tmp_path: Path, cloud: str, node_type: str) -> None:
+    assert settings(rendered(tmp_path, cloud=cloud))["variables"]["node_type"]["default"] == node_type
+
+
+def test_targets_have_the_answered_hosts(tmp_path: Path) -> None:
+    hosts = {"dev_host": "https://dev.tea.example", "prod_host": "https://prod.tea.example"}
+    targets = settings(rendered(tmp_path, **hosts))["targets"]
+    assert {name: target["workspace"]["host"] for name, target in targets.items()} == {
+        "dev": "https://dev.tea.example",
+        "prod": "https://prod.tea.example",
+    }
+
+
+SCHEDULES = {
+    "migrate": "pipelines",
+    "convert_sync": "convert",
+    "fleet_preprocess": "fleet",
+    "fleet_communicate": "fleet",
+    "fleet_migrate": "fleet",
+    "fleet_shadow": "fleet",
+}
+
+
+def test_each_route_has_a_separate_variable_that_unpauses_its_schedules(
+    matrix: list[tuple[Answers, Path]],
+) -> None:
+    for answers, made in matrix:
+        for name, job in jobs(made).items():
+            scheduled = job.get("schedule") or job.get("trigger")
+            if name in SCHEDULES:
+                assert scheduled["pause_status"] == f"${{var.{SCHEDULES[name]}_pause_status}}"
+            else:
+                assert scheduled is None, (answers, name)
+        written = settings(made)
+        switches = {name for name in written["variables"] if name.endswith("_pause_status")}
+        routes = JOBS if answers["route"] == "all" else {answers["route"]}
+        assert switches == {f"{route}_pause_status" for route in routes}
+        assert {written["variables"][name]["default"] for name in switches} == {"PAUSED"}
+        assert {written["targets"]["prod"]["variables"][name] for name in switches} == {"PAUSED"}
+        assert not [target for target in written["targets"].values() if "presets" in target]
+
+
+def test_every_bundle_has_a_job_that_checks_the_workspace(matrix: list[tuple[Answers, Path]]) -> None:
+    for answers, made in matrix:
+        routes = set()
+        for task in tasks(jobs(made)["doctor"]):
+            parameters = task["python_wheel_task"]["parameters"]
+            assert parameters[:2] == ["doctor", "--markdown"]
+            options = parameters[2:]
+            assert set(options[::2]) <= {"--route", "--catalog", "--schema", "--state", "--store"}
+            pairs = zip(options[::2], options[1::2], strict=True)
+            routes |= {value for name, value in pairs if name == "--route"}
+        assert routes == (JOBS.keys() if answers["route"] == "all" else {answers["route"]})
+        readme = (made / "README.md").read_text("utf-8")
+        commands = re.findall(r"^databricks bundle run (\w+)", readme, re.MULTILINE)
+        assert commands[0] == "doctor"
+        assert "uv.lock" in readme
+        assert "databricks bundle run doctor" in (made / "AGENTS.md").read_text("utf-8")
+
+
+def test_task_compare_runs_command_compare(tmp_path: Path) -> None:
+    job = jobs(rendered(tmp_path))["migrate"]
+    commands = {task["task_key"]: task["python_wheel_task"]["parameters"][:2] for task in tasks(job)[2:]}
+    assert commands == {"compare": ["pipelines", "compare"], "status": ["pipelines", "status"]}
+
+
+def settings(made: Path) -> Any:
+    return yaml.safe_load((made / "databricks.yml").read_text("utf-8"))
 
 
 def test_the_specs_of_every_bundle_are_right(matrix: list[tuple[Answers, Path]]) -> None:
@@ -451,7 +586,10 @@ def test_answered_names_are_used_in_bundle(tmp_path: Path) -> None:
 def test_each_bundle_has_a_different_uuid(tmp_path: Path) -> None:
     wheel = tmp_path / new.wheel_name()
     wheel.touch()
-    first, other = (new.create(tmp_path / name, no_input=True, wheel=wheel) for name in ("one", "other"))
+    first, other = (
+        new.create(tmp_path / name, {"route": "fleet"}, no_input=True, wheel=wheel)
+        for name in ("one", "other")
+    )
     identities = {
         yaml.safe_load((made / "databricks.yml").read_text())["bundle"]["uuid"] for made in (first, other)
     }
@@ -461,31 +599,54 @@ def test_each_bundle_has_a_different_uuid(tmp_path: Path) -> None:
 WRONG = {
     "project_name": "Tea-Shop",
     "catalog": "tea.shop",
+    "dev_host": "tea.example",
     "package": "git",
     "package_source": "tea.example",
 }
 SENTENCES = [
-    "project_name must begin with a lower-case letter, and go on with lower-case letters, digits and single "
-    "underscores; it is 'Tea-Shop'.",
-    "catalog must be the name of a catalog: letters, digits, underscores and hyphens, with no digit or "
-    "hyphen first; it is 'tea.shop'.",
-    "package_source must be a URL that begins with https:// or ssh://, or empty; it is 'tea.example'.",
+    "project_name must start with a lower-case letter, and contain only lower-case letters, digits and "
+    "single underscores; it is 'Tea-Shop'.",
+    "catalog must be the name of a catalog: letters, digits, underscores and hyphens, without a digit or "
+    "hyphen at the start; it is 'tea.shop'.",
+    "dev_host must be a URL such as https://my-workspace.cloud.databricks.com, without a path, a password "
+    "and a token, or be empty.",
+    "package_source must be a URL that starts with https:// or ssh:// and contains no password and no token, "
+    "or the word workspace, or be empty.",
 ]
+NO_ROUTE = "route needs an answer: choose pipelines, convert, fleet or all."
 
 
-def test_cookiecutter_lists_all_invalid_answers(tmp_path: Path) -> None:
-    answers = [f"{name}={answer}" for name, answer in WRONG.items()]
-    result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", *answers, cwd=tmp_path)
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[: len(SENTENCES)] == SENTENCES
+def cookiecutter(folder: Path, **answers: str) -> subprocess.CompletedProcess[str]:
+    """Run the command cookiecutter in a folder."""
+    given = [f"{name}={answer}" for name, answer in answers.items()]
+    return run("cookiecutter", ROOT, "--directory", "template", "--no-input", *given, cwd=folder)
+
+
+def test_cookiecutter_lists_all_invalid_answers_without_a_stack_trace(tmp_path: Path) -> None:
+    result = cookiecutter(tmp_path, **WRONG, color="red")
+    asked = ", ".join(ASKED)
+    unknown = f"The template doesn't ask for 'color': it asks for {asked}."
+    assert (result.returncode, result.stderr) == (1, "")
+    assert result.stdout.splitlines() == [unknown, *SENTENCES, NO_ROUTE]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cookiecutter_reports_a_failed_hook_without_a_stack_trace(tmp_path: Path) -> None:
+    shutil.copytree(TEMPLATE, tmp_path / "elsewhere" / "template")
+    (tmp_path / "here").mkdir()
+    template = tmp_path / "elsewhere" / "template"
+    result = run("cookiecutter", template, "--no-input", "route=fleet", cwd=tmp_path / "here")
+    assert result.returncode == 1
+    assert "There is no src/tableferry beside the template" in result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
 
 
 def test_new_lists_all_invalid_answers(tmp_path: Path) -> None:
     problems = [
         f"the template doesn't ask for 'color': it asks for {', '.join(ASKED)}",
-        *SENTENCES,
-        "route can't be 'ferry': choose all or pipelines or convert or fleet",
+        SENTENCES[0],
+        "route can't be 'ferry': choose pipelines or convert or fleet or all",
+        *SENTENCES[1:],
     ]
     expected = "; ".join(problem.removesuffix(".") for problem in problems)
     with raises("TEMPLATE_ANSWERS_INVALID", problems=expected):
@@ -493,19 +654,69 @@ def test_new_lists_all_invalid_answers(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_route_is_a_required_answer(tmp_path: Path) -> None:
+    with raises("TEMPLATE_ANSWERS_INVALID", problems=NO_ROUTE.removesuffix(".")):
+        new.create(tmp_path, no_input=True)
+    result = CliRunner().invoke(cli.app, ["new", str(tmp_path)], input="\n" * len(ASKED))
+    assert result.exit_code == 1
+    assert NO_ROUTE in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://user:secret@tea.example/simple",
+        "https://secret@tea.example/simple",
+        "ssh://git:secret@tea.example/tableferry",
+        "https://tea.example/simple?token=secret",
+    ],
+)
+def test_source_with_credentials_is_refused_and_not_printed(tmp_path: Path, source: str) -> None:
+    given = {"route": "fleet", "package": "git", "package_source": source}
+    with raises("TEMPLATE_ANSWERS_INVALID", problems=SENTENCES[3].removesuffix(".")):
+        new.create(tmp_path, given, no_input=True)
+    result = cookiecutter(tmp_path, **given)
+    assert (result.returncode, result.stdout) == (1, f"{SENTENCES[3]}\n")
+    assert "secret" not in result.stdout + result.stderr
+
+
+def test_host_with_credentials_is_refused(tmp_path: Path) -> None:
+    given = {"route": "fleet", "prod_host": "https://token:secret@tea.example"}
+    expected = SENTENCES[2].replace("dev_host", "prod_host").removesuffix(".")
+    with raises("TEMPLATE_ANSWERS_INVALID", problems=expected):
+        new.create(tmp_path, given, no_input=True)
+
+
+@pytest.mark.parametrize("package", ["wheel", "vendored"])
+def test_unused_source_is_refused(tmp_path: Path, package: str) -> None:
+    given = {"route": "fleet", "package": package, "package_source": SOURCE}
+    with raises(
+        "TEMPLATE_ANSWERS_INVALID", problems=f"package={package} doesn't use package_source: leave it empty"
+    ):
+        new.create(tmp_path, given, no_input=True)
+
+
+@pytest.mark.parametrize(
+    ("package", "source", "sentence"),
+    [
+        ("git", "", "package=git needs package_source: the URL of the repository"),
+        ("git", "workspace", "package=git needs package_source: the URL of the repository"),
+        ("index", "", "package=index needs package_source: the URL of the index, or workspace"),
+    ],
+)
+def test_package_without_its_source_is_refused(
+    tmp_path: Path, package: str, source: str, sentence: str
+) -> None:
+    given = {"route": "fleet", "package": package, "package_source": source}
+    with raises("TEMPLATE_ANSWERS_INVALID", problems=sentence):
+        new.create(tmp_path, given, no_input=True)
+
+
 @pytest.mark.parametrize("name", ["tableferry", "null"])
 def test_invalid_names_are_refused(tmp_path: Path, name: str) -> None:
-    with raises("TEMPLATE_ANSWERS_INVALID", problems=re.compile(f"project_name can't be '{name}', as")):
-        new.create(tmp_path, {"project_name": name}, no_input=True)
-
-
-def test_git_package_without_url_is_refused(tmp_path: Path) -> None:
-    result = run("cookiecutter", ROOT, "--directory", "template", "--no-input", "package=git", cwd=tmp_path)
-    assert result.returncode == 1
-    sentence = "package=git needs package_source: the URL of the repository."
-    assert result.stderr.splitlines()[0] == sentence
-    with raises("TEMPLATE_ANSWERS_INVALID", problems=sentence.removesuffix(".")):
-        new.create(tmp_path, {"package": "git", "package_source": ""}, no_input=True)
+    with raises("TEMPLATE_ANSWERS_INVALID", problems=re.compile(f"project_name can't be '{name}', because")):
+        new.create(tmp_path, {"project_name": name, "route": "fleet"}, no_input=True)
 
 
 def test_invalid_choice_leaves_no_files(tmp_path: Path) -> None:
@@ -516,14 +727,15 @@ def test_invalid_choice_leaves_no_files(tmp_path: Path) -> None:
 
 
 def test_new_prints_next_commands(tmp_path: Path) -> None:
-    arguments = ["new", str(tmp_path), "--no-input", "--answer", "package=index"]
+    answered = ("route=fleet", "package=index", "package_source=workspace")
+    arguments = ["new", str(tmp_path), "--no-input", *(f"--answer={answer}" for answer in answered)]
     result = CliRunner().invoke(cli.app, [*arguments, "--answer", "project_name=tea_shop"])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         f"Created {tmp_path}/tea_shop. Next:\n\n    cd {tmp_path}/tea_shop\n    make test\n"
         "    databricks bundle deploy\n"
     )
-    answers = "tea_bar\n\n\n\n2\n\n\n"
+    answers = "tea_bar\n4\n\n\n\n\n\n2\nworkspace\n\n"
     result = CliRunner().invoke(cli.app, ["new", str(tmp_path / "a b")], input=answers)
     assert f"Created {tmp_path}/a b/tea_bar. Next:\n\n    cd '{tmp_path}/a b/tea_bar'\n" in result.stdout
     result = CliRunner().invoke(cli.app, [*arguments, "--answer", "catalog"])
@@ -545,22 +757,25 @@ def test_new_without_cookiecutter_names_the_extra(tmp_path: Path, monkeypatch: p
         new.create(tmp_path, no_input=True)
 
 
+INDEX = {"route": "fleet", "package": "index", "package_source": "workspace"}
+
+
 def test_new_refuses_existing_folder(tmp_path: Path) -> None:
-    made = new.create(tmp_path, {"package": "index"}, no_input=True)
+    made = new.create(tmp_path, INDEX, no_input=True)
     (made / "README.md").write_text("mine")
     with raises("BUNDLE_EXISTS", folder=made):
-        new.create(tmp_path, {"package": "index"}, no_input=True)
+        new.create(tmp_path, INDEX, no_input=True)
     assert (made / "README.md").read_text() == "mine"
 
 
 def test_relative_path_of_clone_is_rendered(tmp_path: Path) -> None:
     copy_of_the_repository(tmp_path / "clone")
     (tmp_path / "here").mkdir()
-    command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
+    command = ("cookiecutter", "../clone", "--directory", "template", "--no-input", "route=all")
     result = run(*command, cwd=tmp_path / "here")
     assert (result.returncode, result.stderr) == (0, "")
     made = tmp_path / "here" / "table_migration"
-    (wheel,) = (made / "libs").iterdir()
+    (wheel,) = (made / "libs").glob("*.whl")
     assert wheel.name == new.wheel_name()
     kept = {
         name
@@ -578,11 +793,12 @@ def test_uv_builds_the_wheel_if_installed(tmp_path: Path) -> None:
     """The build doesn't use the new bundle's settings of uv, which search for wheels in libs."""
     copy_of_the_repository(tmp_path / "clone")
     (tmp_path / "here").mkdir()
-    command = ("cookiecutter", "../clone", "--directory", "template", "--no-input")
+    command = ("cookiecutter", "../clone", "--directory", "template", "--no-input", "route=all")
     path = os.pathsep.join([str(Path(uv.find_uv_bin()).parent), os.environ["PATH"]])
     completed = run(*command, cwd=tmp_path / "here", PATH=path)
     assert (completed.returncode, completed.stderr) == (0, "")
-    assert [file.name for file in (tmp_path / "here/table_migration/libs").iterdir()] == [new.wheel_name()]
+    libs = tmp_path / "here/table_migration/libs"
+    assert [file.name for file in libs.glob("*.whl")] == [new.wheel_name()]
 
 
 def test_git_url_is_rendered(tmp_path: Path) -> None:
@@ -591,7 +807,14 @@ def test_git_url_is_rendered(tmp_path: Path) -> None:
         identity = ["-c", "user.name=A", "-c", "user.email=a@tea.example"]
         subprocess.run(["git", *identity, *arguments], cwd=repository, check=True)
     (tmp_path / "here").mkdir()
-    given = ("--directory", "template", "--no-input", "package=vendored", f"__uuid={FIXED['__uuid']}")
+    given = (
+        "--directory",
+        "template",
+        "--no-input",
+        "route=all",
+        "package=vendored",
+        f"__uuid={FIXED['__uuid']}",
+    )
     result = run("cookiecutter", f"file://{repository}", *given, cwd=tmp_path / "here")
     assert result.returncode == 0, result.stderr
     expected = rendered(tmp_path / "expected", package="vendored")
@@ -602,14 +825,16 @@ def test_template_without_repository_is_refused(tmp_path: Path) -> None:
     shutil.copytree(TEMPLATE, tmp_path / "elsewhere" / "template")
     (tmp_path / "here").mkdir()
     template = tmp_path / "elsewhere" / "template"
-    result = run("cookiecutter", template, "--no-input", cwd=tmp_path / "here")
+    command = ("cookiecutter", template, "--no-input", "route=fleet")
+    result = run(*command, cwd=tmp_path / "here")
     assert result.returncode == 1
     assert result.stderr.splitlines()[0] == (
         f"There is no src/tableferry beside the template {template}: name the whole repository, by its "
         "absolute path or its URL, with --directory template; or answer package=index or package=git."
     )
     assert list((tmp_path / "here").iterdir()) == []
-    assert run("cookiecutter", template, "--no-input", "package=index", cwd=tmp_path / "here").returncode == 0
+    index = ("package=index", "package_source=workspace")
+    assert run(*command, *index, cwd=tmp_path / "here").returncode == 0
 
 
 def test_package_without_template_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,7 +887,7 @@ def test_template_has_version_and_pythons_of_package(tmp_path: Path) -> None:
     ],
 )
 def test_upgrade_without_package_names_required_argument(tmp_path: Path, package: str, sentence: str) -> None:
-    made = rendered(tmp_path, package=package)
+    made = rendered(tmp_path, package=package, package_source="workspace" if package == "index" else "")
     before = contents(made)
     for named in ([], ["WHEEL=nothing.whl", "BUNDLE=/nowhere"]):
         completed = subprocess.run(

@@ -1,7 +1,7 @@
-"""The Spark session, and the example project with tables and state of its own for each test.
+"""The Spark session, and the example project with separate tables and state for each test.
 
 Spark runs on this machine. Tests marked `workspace` run only where they are asked for, in an environment with
-Databricks Connect (README.md says how); TEST_CATALOG names a catalog in which they may make schemas.
+Databricks Connect (README.md says how); TEST_CATALOG names a catalog in which they may create schemas.
 """
 
 import os

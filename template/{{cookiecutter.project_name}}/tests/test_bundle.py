@@ -48,7 +48,7 @@ def test_references_are_defined() -> None:
 
 
 def test_files_exist() -> None:
-    # Paths with a dot start in the file's folder; those in the workspace start in the bundle's.
+    # Paths with a dot are relative to the file's folder; paths in the workspace are relative to the bundle's.
     local = [file.parent / text for file, text in texts() if re.fullmatch(r"\.{1,2}/[^*]+", text)]
     uploaded = [re.fullmatch(r"\$\{workspace\.file_path\}/([^$*]+)", text) for _, text in texts()]
     paths = [*local, *(ROOT / match[1] for match in uploaded if match)]
@@ -66,6 +66,16 @@ def test_tasks_depend_on_tasks_and_compute_of_their_job() -> None:
         for task in [node for node in nodes(job["tasks"]) if isinstance(node, dict) and "task_key" in node]:
             for key, group in COMPUTE.items():
                 assert task.get(key) in [None, *(entry[key] for entry in job.get(group, []))], job["name"]
+
+
+def test_jobs_have_a_timeout_and_no_retries() -> None:
+    for job in [resource for kind, _, resource in resources() if kind == "jobs" and "tasks" in resource]:
+        assert job["timeout_seconds"] > 0, job["name"]
+        for task in [node for node in nodes(job["tasks"]) if isinstance(node, dict) and "task_key" in node]:
+            starts = {"python_wheel_task", "spark_python_task", "pipeline_task"} & task.keys()
+            assert not starts or task["max_retries"] == 0, (job["name"], task["task_key"])
+            # Serverless compute repeats failed tasks otherwise.
+            assert "environment_key" not in task or task["disable_auto_optimization"], task["task_key"]
 
 
 def test_versions_of_tableferry_are_the_same() -> None:

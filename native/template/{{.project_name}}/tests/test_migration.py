@@ -1,4 +1,4 @@
-"""The example migrates: its history is copied, and new rows go on right behind it, each exactly once."""
+"""The example migrates: its history is copied and new rows are processed, each exactly once."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SAMPLE = Path(__file__).parents[1] / "src" / "sample"
 
 
 def phases(project: Path, spark: SparkSession) -> dict[str, str]:
-    """Say how far each table's migration is."""
+    """Return the phase of each table's migration."""
     targets = pipelines.status(project, spark, environment="dev").plan.targets
     return {target.target.table: target.phase for target in targets}
 
@@ -29,7 +29,7 @@ def test_every_row_arrives_exactly_once(spark: SparkSession, schema: str, projec
     assert pipelines.run(project, spark, environment="dev").ok
     assert phases(project, spark) == {"customers": "complete", "orders": "complete"}
 
-    # What the retired jobs would make of all the rows is what the pipeline has made.
+    # The pipeline's tables equal those that the retired jobs would create from all rows.
     columns = "customer_id, name, city, valid_from AS __START_AT, valid_to AS __END_AT"
     orders, customers = (JOBS[job].format(schema=schema) for job in ("orders_legacy", "customers_legacy"))
     spark.sql(f"CREATE TABLE {schema}.orders_check USING delta AS {orders}")

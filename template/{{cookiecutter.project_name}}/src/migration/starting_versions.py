@@ -1,4 +1,4 @@
-"""Starting versions: every stream begins right behind the history that is copied.
+"""Starting versions: every stream begins at the version after the copied history.
 
 When the migration began, `tableferry pipelines prepare` recorded at which version each source stood. All up
 to that version is in the legacy table's history, so a stream starts at the next one: `view.starts` says

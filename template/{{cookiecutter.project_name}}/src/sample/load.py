@@ -1,4 +1,4 @@
-"""Makes the example's tables: two feeds, and the two tables that the jobs of today make of them.
+"""Create the example's tables: two feeds, and the two tables that the old jobs write from them.
 
 As a program: load.py FOLDER SCHEMA ROWS, where ROWS is `history` or `new`, as in the files' first column.
 """
@@ -16,7 +16,7 @@ FEEDS = {
     "customer_changes": "customer_id BIGINT, name STRING, city STRING, event STRING, changed_at TIMESTAMP",
 }
 
-# What the migration retires: each job makes a table of a feed.
+# The old jobs, which the migration retires: each writes a table from a feed.
 JOBS = {
     "orders_legacy": "SELECT * FROM {schema}.orders_feed",
     "customers_legacy": """
@@ -31,7 +31,7 @@ JOBS = {
 
 
 def load(spark: SparkSession, folder: Path, schema: str, rows: str) -> None:
-    """Bring a folder's rows into the feeds, and let the jobs run if they never did; twice is as good as once.
+    """Append a folder's rows to the feeds, and run the old jobs once; a second call changes nothing.
 
     Args:
         spark: Where the tables are.
