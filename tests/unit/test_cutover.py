@@ -551,7 +551,7 @@ def test_lag_counts_commits_and_rows_and_names_the_way_to_catch_up() -> None:
     assert str(lag).startswith("bronze.orders: 2 commits with 7 rows missing, the first from 2023-11-14")
     assert count_lag(source, (commit(5, "MERGE", {}),)).rows is None
     merged = {"numOutputRows": "90", "numTargetRowsInserted": "2", "numTargetRowsDeleted": "1"}
-    written = commit(4, "WRITE", {"num_added_rows": "4"})
+    written = commit(4, "WRITE", {"numAddedRows": "4"})
     assert count_lag(source, (commit(5, "MERGE", merged), written)).rows == 7
     assert "No command updates" in LegacyLag(NAMES.name, (lag,)).advice
     assert LegacyLag(NAMES.name, (lag,), ("/old/checkpoint",)).advice.startswith("Start the old streams")

@@ -139,7 +139,7 @@ def count_lag(source: TableName, commits: Sequence[Commit]) -> SourceLag:
 
 def _count_rows(commit: Commit) -> int | None:
     """Return the number of rows that a commit wrote, changed or deleted; None without metrics."""
-    names = _ROWS.get(commit.operation, ("numOutputRows", "num_added_rows"))
+    names = _ROWS.get(commit.operation, ("numOutputRows", "numAddedRows"))
     found = [int(text) for name in names if (text := commit.metrics.get(name, "")).isdigit()]
     return sum(found) if found else None
 
