@@ -1,10 +1,10 @@
-"""What the catalog has at a name, from the rows that Spark and Databricks return, without Spark."""
+"""The catalog entry of a name, from the rows that Spark and Databricks return, without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import Row, StructType
 from tests.conditions import raises
 
-from tableferry.pipelines.cutover.catalog_entries import read_entry
+from tableferry.pipelines.cutover.catalog_entries import find_generated, read_entry
 from tableferry.pipelines.cutover.facts import Column, Entry
 from tableferry.pipelines.cutover.readers import list_view_readers
 from tableferry.spark.tables import TableName
@@ -94,12 +94,19 @@ SCHEMA = StructType.fromJson(
 
 
 def test_entry_of_a_table_has_its_id_columns_and_rules() -> None:
-    spark = session({"DESCRIBE TABLE EXTENDED": TABLE, "DESCRIBE DETAIL": DETAIL}, SCHEMA)
+    answers: Answers = {
+        "DESCRIBE TABLE EXTENDED": TABLE,
+        "DESCRIBE DETAIL": DETAIL,
+        "SHOW CREATE TABLE": [
+            Row("CREATE TABLE orders (\n  id INT GENERATED ALWAYS AS (a + (b)))\nUSING delta")
+        ],
+    }
+    spark = session(answers, SCHEMA)
     assert read_entry(spark, NAME) == Entry(
         NAME,
         "table",
         table_id="table-id",
-        columns=(Column("id", "int", is_nullable=False, comment="the key"),),
+        columns=(Column("id", "int", is_nullable=False, comment="the key", generated="a + (b)"),),
         comment="Orders",
         partition_columns=("id",),
         constraints=("positive CHECK (id > 0)", "pk PRIMARY KEY (`id`)"),
@@ -126,15 +133,20 @@ def test_entry_without_a_table_is_missing_and_another_error_is_raised() -> None:
 
 @pytest.mark.parametrize("provider", ["delta", "parquet"])
 def test_table_that_is_not_described_in_detail_has_no_id(provider: str) -> None:
-    rows = [
-        Row(**{**row.asDict(), "data_type": provider}) if row["col_name"] == "Provider" else row
-        for row in TABLE
-    ]
-    answers: dict[str, Any] = {
-        "DESCRIBE TABLE EXTENDED": rows,
-        "DESCRIBE DETAIL": AnalysisException("[NO] no"),
-    }
+    rows = described(("# Detailed Table Information", ""), ("Type", "EXTERNAL"), ("Provider", provider))
+    refused = AnalysisException("[UNSUPPORTED] no details")
+    answers: Answers = {"DESCRIBE TABLE EXTENDED": rows, "DESCRIBE DETAIL": refused, "SHOW": refused}
     assert read_entry(session(answers, SCHEMA), NAME).table_id == ""
+
+
+def test_generated_columns_are_found_in_a_statement() -> None:
+    statement = """CREATE TABLE main.silver.orders (
+  id INT NOT NULL COMMENT 'GENERATED',
+  `a day` DATE GENERATED ALWAYS AS ( CAST(at AS DATE) ) COMMENT 'the day',
+  n BIGINT GENERATED ALWAYS AS IDENTITY (START WITH 1),
+  last STRING GENERATED ALWAYS AS (upper(v)))
+USING delta"""
+    assert find_generated(statement) == {"a day": "CAST(at AS DATE)", "last": "upper(v)"}
 
 
 def test_views_that_read_a_name_are_listed_from_the_catalog() -> None:

@@ -51,7 +51,7 @@ class CutoverPlan:
 
 
 def decide_cutover(facts: CutoverFacts, accepted: Collection[str] = ()) -> CutoverPlan:
-    """Decide what is left to do until the old name is a view of the target."""
+    """Decide the remaining steps until the old name is a view of the target."""
     legacy, target = facts.legacy, facts.entry(facts.target)
     if legacy is None:
         return CutoverPlan(facts, refusals=(_missing_legacy_table(facts),))
@@ -72,7 +72,7 @@ def decide_cutover(facts: CutoverFacts, accepted: Collection[str] = ()) -> Cutov
 
 
 def decide_undo(facts: CutoverFacts) -> CutoverPlan:
-    """Decide what is left to do until the legacy table has its old name again."""
+    """Decide the remaining steps until the legacy table has its old name again."""
     if facts.recorded is None:
         return CutoverPlan(facts, refusals=(Finding("NOT_CUT_OVER", target=facts.target),))
     names, legacy = facts.names, facts.legacy
