@@ -148,6 +148,7 @@ def test_run_status_verify_and_finish_continue_after_cutover(project: Project) -
         cut_over(project)
 
 
+@soak.slow  # tests/unit/test_decide.py plans the same.
 def test_full_refresh_after_cutover_copies_the_renamed_legacy_table(project: Project) -> None:
     cut_over(project)
     project.run(full_refresh=[f"{project.schema}.out"])
@@ -282,6 +283,7 @@ def test_cutover_is_refused_before_anything_changes(tmp_path: Path, schema: str,
         cut_over(project)
 
 
+@soak.slow  # tests/unit/test_cutover.py covers the plan.
 def test_undo_is_refused_if_legacy_table_or_view_was_replaced(project: Project, spark: SparkSession) -> None:
     cut_over(project)
     spark.sql(f"DROP VIEW {project.schema}.out_legacy")
@@ -297,6 +299,7 @@ def test_undo_is_refused_if_legacy_table_or_view_was_replaced(project: Project, 
     assert project.rows("out")[-1] == (4, "d")
 
 
+@soak.slow  # tests/unit/test_cutover.py covers each step.
 def test_table_that_changes_before_an_effect_is_not_renamed(project: Project, spark: SparkSession) -> None:
     """Another process replaces the legacy table after the plan, directly before the rename."""
 
