@@ -79,8 +79,8 @@ tests/unit/test_fleet_hand_changes*.py tests/unit/test_fleet_queue.py tests/unit
 tests/unit/test_view*.py tests/fleet_queue.py tests/fleet_sessions.py tests/fleet_worker.py
 """
 _FINISHED_PAGES = """
-CONTRIBUTING.md README.md :(glob)docs/*.md docs/concepts docs/decisions docs/development docs/how-to
-docs/operations docs/reference docs/start
+CHANGELOG.md CONTRIBUTING.md README.md :(glob)docs/*.md docs/concepts docs/decisions docs/development
+docs/how-to docs/operations docs/reference docs/start
 """
 FINISHED: Mapping[str, float] = {
     **dict.fromkeys(_FINISHED_SOURCE.split(), SOURCE),

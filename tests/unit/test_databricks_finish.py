@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from tableferry import cli, storage
 from tableferry.pipelines.engines.declarative.plan_builder import flow_name
-from tableferry.pipelines.model.target_state import Baseline, MigrationStart, PinnedCopy, Tracking
+from tableferry.pipelines.model.target_state import Baseline, Cutover, MigrationStart, PinnedCopy, Tracking
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
@@ -256,3 +257,20 @@ def test_finish_decides_again_if_state_changed_before_the_lock(
     assert refused.exit_code == 1
     assert_error_contains(refused, r"ENGINE_CHANGED")
     assert not store.read(TARGET).finished
+
+
+def test_finish_refuses_unfinished_cutover_and_keeps_a_finished_one(
+    project: ProjectFiles, store: StateStore, flow: str
+) -> None:
+    renamed = TableName.parse("silver.orders_legacy__legacy")
+    cutover = Cutover(LEGACY, renamed, "id-2", "switching", STARTED)
+    store.record_progress(start(), Tracking({SOURCE.key: 5}, 0, 9, "match", started=(flow,)))
+    store.record_cutover(TARGET, cutover)
+    refused = finish(project)
+    assert refused.exit_code == 1
+    assert "[CUTOVER_UNFINISHED]" in refused.stderr
+    store.record_cutover(TARGET, replace(cutover, phase="done"))
+    assert finish(project).exit_code == 0
+    state = store.read(TARGET)
+    assert state.finished
+    assert state.cutover == replace(cutover, phase="done")

@@ -45,12 +45,14 @@ from tableferry.pipelines.model.steps import (
 from tableferry.pipelines.model.target_state import (
     Baseline,
     Certainty,
+    Cutover,
     MigrationStart,
     PinnedCopy,
     TargetState,
     Tracking,
 )
 from tableferry.pipelines.planning.decide import decide
+from tableferry.pipelines.planning.facts import rename_legacy_tables
 from tableferry.pipelines.reports import plan_data, print_plan
 from tableferry.pipelines.take_over_undo import check_undo
 from tableferry.spark.tables import TableFacts, TableName
@@ -444,6 +446,41 @@ def test_full_refresh_copies_pinned_version_again() -> None:
     assert target.copy
     assert target.flows[0].starts == {"v_orders": {SOURCE.key: 6}}
     assert target.migration_start == STARTED
+
+
+RENAMED = TableName.parse("silver.orders_legacy__legacy")
+SWITCHING = Cutover(LEGACY, RENAMED, "legacy-id", "switching", NOW)
+
+
+def test_unfinished_cutover_refuses_full_refresh_but_not_the_flows() -> None:
+    stored = replace(COPIED, cutover=SWITCHING)
+    known = facts(stored=stored, checkpoint=READ_TO_6, legacy=None)
+    target = plan_target(known)
+    assert (target.phase, names(target.warnings)) == ("complete", ["CUTOVER_UNFINISHED"])
+    refreshed = plan_target(known, full_refresh=frozenset({ORDERS.key}))
+    assert names(refreshed.refusals) == ["CUTOVER_UNFINISHED"]
+
+
+def test_plan_after_cutover_finds_the_legacy_table_under_its_new_name() -> None:
+    start = replace(STARTED, copy=replace(STARTED.copy, table=RENAMED))
+    stored = replace(COPIED, migration_start=start, cutover=replace(SWITCHING, phase="done"))
+    project = rename_legacy_tables(Project("/p", "p", (dataflow(),), "/state"), {ORDERS.key: stored})
+    (cut_over,) = project.dataflows
+    assert cut_over.migration is not None
+    assert cut_over.migration.table == RENAMED
+    known = facts(stored=stored, checkpoint=READ_TO_6)
+    renamed = {**known.tables, LEGACY.key: None, RENAMED.key: TableFacts(RENAMED, "legacy-id", 9)}
+    known = replace(known, tables=renamed)
+    target = plan_target(known, cut_over)
+    assert (target.phase, target.refusals, target.warnings) == ("complete", (), ())
+    assert "silver.orders_legacy is a view of silver.orders" in target.notes[0]
+    refreshed = plan_target(known, cut_over, full_refresh=frozenset({ORDERS.key}))
+    assert refreshed.refusals == ()
+    assert refreshed.copied_history is not None
+    assert refreshed.copied_history.migration.table == RENAMED
+    # The view has another id, and is never taken for the legacy table.
+    other = replace(known, tables={**renamed, RENAMED.key: TableFacts(RENAMED, "another-id", 9)})
+    assert plan_target(other, cut_over, full_refresh=frozenset({ORDERS.key})).refusals
 
 
 def test_interrupted_full_refresh_is_resumed() -> None:

@@ -39,6 +39,9 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+# It names removed commands, so only its links and its form are tested.
+CHANGELOG = ROOT / "CHANGELOG.md"
+CHANGELOG_SECTIONS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
 
 FENCE = re.compile(r"^```(\w*)[ ]?(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
 WORKSPACE = 'title="needs a workspace"'
@@ -366,7 +369,7 @@ def test_links_of_pages_point_to_existing_files() -> None:
     """The build of the site checks the site's links; this test checks links in the repository."""
     generated = {ROOT / "docs" / path for path in reference_pages.PAGES}
     broken = []
-    for page in PAGES:
+    for page in [*PAGES, CHANGELOG]:
         for link in re.findall(r"\]\(([^)#\s]+)", FENCE.sub("", page.read_text(encoding="utf-8"))):
             file = (page.parent / link).resolve()
             if "://" not in link and not file.exists() and file not in generated:
@@ -467,5 +470,63 @@ def test_the_refusals_that_are_explained_are_those_that_are_reported() -> None:
 
 
 def test_changelog_has_section_of_version() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changelog = CHANGELOG.read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
+
+
+def changelog_problems(text: str) -> list[str]:
+    """Return the lines of a changelog that break its form: one line per bullet, known sections in order."""
+    problems: list[str] = []
+    sections: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("## "):
+            sections = []
+            if not re.fullmatch(r"## \[(Unreleased\]|\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d)", line):
+                problems.append(f"{number}: unknown version")
+        elif line.startswith("### "):
+            sections.append(line.removeprefix("### "))
+            if sections != [name for name in CHANGELOG_SECTIONS if name in sections]:
+                problems.append(f"{number}: unknown, repeated or misplaced section")
+        elif line.startswith("- "):
+            if len(line.split()) - 1 > 40:
+                problems.append(f"{number}: more than 40 words")
+        elif line and sections and not line.startswith("  |"):
+            problems.append(f"{number}: neither a bullet nor a row of its table")
+    return problems
+
+
+def test_changelog_has_one_line_per_change_in_known_sections() -> None:
+    assert changelog_problems(CHANGELOG.read_text(encoding="utf-8")) == []
+
+
+def test_changelog_form_accepts_introduction_and_table() -> None:
+    lines = (
+        "# Changelog",
+        "",
+        "All changes.",
+        "",
+        "## [Unreleased]",
+        "",
+        "Since 0.1.0.",
+        "",
+        "### Changed",
+        "",
+    )
+    assert changelog_problems("\n".join([*lines, "- Names moved:", "", "  | old | new |"])) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["### Added", "- A bullet of", "  two lines."], "4: neither a bullet nor a row of its table"),
+        (["### Added", "A paragraph."], "3: neither a bullet nor a row of its table"),
+        (["### Added", "- One.", "  - Nested."], "4: neither a bullet nor a row of its table"),
+        (["### Added", "- " + "word " * 41], "3: more than 40 words"),
+        (["### News", "- One."], "2: unknown, repeated or misplaced section"),
+        (["### Fixed", "- One.", "### Added", "- Two."], "4: unknown, repeated or misplaced section"),
+        (["### Added", "- One.", "### Added", "- Two."], "4: unknown, repeated or misplaced section"),
+        (["## Next"], "2: unknown version"),
+    ],
+)
+def test_changelog_form_reports_second_line_long_bullet_or_section(lines: list[str], problem: str) -> None:
+    assert changelog_problems("\n".join(["## [0.1.0] - 2026-01-01", *lines])) == [problem]

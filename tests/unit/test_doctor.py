@@ -34,6 +34,7 @@ from tableferry.doctor.machine_checks import PYTHON_VERSIONS
 from tableferry.doctor.report import redact
 from tableferry.doctor.run import choose_checks, observe
 from tableferry.fleet.queue.opening import open_store
+from tableferry.spark import warehouse_lock
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,7 +134,7 @@ def test_check_that_needs_a_session_does_not_apply_without_java(
     with Environment(DoctorOptions(warehouse=tmp_path / "new" / "warehouse")) as env:
         observation = observe(check, env)
     assert observation.outcome is Outcome.NOT_APPLICABLE
-    assert "spark-session" in observation.seen
+    assert observation.seen == "no Spark session (JAVA_NOT_RUNNING): see the check spark-session"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,3 +223,20 @@ def test_doctor_works_without_pyspark_and_java(tmp_path: Path) -> None:
     assert {"java", "spark-session"} <= failed <= {"java", "spark-session", "jars"}
     assert outcomes["rename"] == Outcome.NOT_APPLICABLE
     assert list(tmp_path.iterdir()) == []
+
+
+def test_warehouse_that_another_process_filled_during_the_checks_stays(tmp_path: Path) -> None:
+    table = tmp_path / "new" / "warehouse" / "orders" / "part-0.parquet"
+    with Environment(DoctorOptions(warehouse=tmp_path / "new")) as env:
+        env.create_warehouse()
+        table.parent.mkdir(parents=True)
+        table.write_text("rows of another process")
+    assert table.exists()
+    assert env.left_over == []
+
+
+def test_warehouse_that_another_process_has_locked_stays(tmp_path: Path) -> None:
+    with Environment(DoctorOptions(warehouse=tmp_path / "new")) as env:
+        lock = warehouse_lock.acquire(env.create_warehouse())
+    os.close(lock)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["metastore.lock"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -115,10 +117,14 @@ def read_only_folder(setup: Setup) -> str:
 
 
 def locked_metastore(setup: Setup) -> str:
-    def acquire(folder: Path) -> int:
-        raise SessionError("WAREHOUSE_IN_USE", warehouse=folder, process="4711")
+    acquire, attempts = warehouse_lock.acquire, count()
 
-    setup.patch.setattr(warehouse_lock, "acquire", acquire)
+    def acquire_later(folder: Path) -> int:
+        if next(attempts) == 0:
+            raise SessionError("WAREHOUSE_IN_USE", warehouse=folder, process="4711")
+        return acquire(folder)
+
+    setup.patch.setattr(warehouse_lock, "acquire", acquire_later)
     return "in use by process 4711"
 
 
@@ -394,9 +400,15 @@ def test_refused_describe_detail_inside_a_pipeline_is_no_failure(setup: Setup) -
     assert setup.examine().ok
 
 
-def test_scratch_schema_is_dropped_after_a_failure(setup: Setup) -> None:
-    setup.answer({"^INSERT INTO": DENIED})
-    assert not setup.examine("pinned-version").ok
+def interrupt(_: str) -> list[Row]:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("error", [DENIED, interrupt], ids=["error", "interrupt"])
+def test_scratch_schema_is_dropped_after_a_failure(error: Answer, setup: Setup) -> None:
+    setup.answer({"^INSERT INTO": error})
+    with suppress(KeyboardInterrupt):
+        assert not setup.examine("pinned-version").ok
     assert setup.session is not None
     created, dropped = (
         [text.split("`")[1] for text in setup.session.statements if text.startswith(verb)]
@@ -425,3 +437,18 @@ def test_only_scratch_tables_are_touched_in_an_existing_schema(setup: Setup) -> 
         if text.startswith(("CREATE", "DROP", "INSERT", "ALTER")) and "tableferry_doctor_scratch" not in text
     }
     assert named == set()
+
+
+class Py4JNetworkError(Exception):
+    """The error of a call after Java has ended; the real class is recognized by its name."""
+
+
+def test_checks_after_the_end_of_java_do_not_apply(setup: Setup) -> None:
+    setup.answer({"^DESCRIBE DETAIL": Py4JNetworkError("Answer from Java side is empty")})
+    report = setup.examine("describe-detail", "rename", "hive-tables")
+    assert [result.outcome for result in report.results] == [
+        Outcome.FAILED,
+        Outcome.NOT_APPLICABLE,
+        Outcome.NOT_APPLICABLE,
+    ]
+    assert "Java process has ended" in report.results[0].seen

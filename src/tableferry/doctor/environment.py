@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, assert_never
 
 from tableferry import storage
-from tableferry.errors import TableferryError, first_line, is_sparks
+from tableferry.errors import SessionError, TableferryError, first_line, is_sparks
 from tableferry.spark import session, warehouse_lock
 from tableferry.spark.session import Choice
 from tableferry.spark.tables import TableName
@@ -73,7 +73,7 @@ class InPipeline:
 
 
 class NoSession(Exception):
-    """The session that a check needs can't be created; another check reports the reason."""
+    """The session that a check needs can't be created, for this reason; another check reports it in full."""
 
 
 class Environment:
@@ -100,6 +100,7 @@ class Environment:
         self._removals = ExitStack()
         self._made: dict[str, Any] = {}
         self._had_warehouse = self.warehouse.exists()
+        self._owns_warehouse = False
 
     def __enter__(self) -> Self:
         return self
@@ -163,8 +164,12 @@ class Environment:
                 raise
             if self.is_local and not self._had_warehouse:
                 # The session's files are in a folder that will be removed.
-                self._removals.callback(session.stop, self._spark)
+                self._remove_later("the Spark session", partial(self._stop_own_session, self._spark))
         return self._spark
+
+    def lose_session(self, error: SessionError) -> None:
+        """Raise this error for each later check that needs the session."""
+        self._session_error = error
 
     def session(self) -> SparkSession:
         """Return the session for a check of something else.
@@ -176,15 +181,40 @@ class Environment:
             return self.start_session()
         except Exception as error:
             if isinstance(error, TableferryError | ModuleNotFoundError) or is_sparks(error):
-                raise NoSession from error
+                reason = error.condition if isinstance(error, TableferryError) else first_line(error)
+                raise NoSession(reason) from error
             raise
 
     def create_warehouse(self) -> Path:
         """Create the folder of local Spark, and remove it at the end unless it existed before."""
         if not self.warehouse.exists():
             self._remove_missing_later(self.warehouse.parent)
-            self._remove_later(str(self.warehouse), lambda: storage.remove(self.warehouse))
+            self._remove_later(str(self.warehouse), self._remove_warehouse)
         return warehouse_lock.create_folder(self.warehouse)
+
+    def _stop_own_session(self, spark: SparkSession) -> None:
+        try:
+            # A schema or table of another process was created before this session locked the metastore.
+            schemas = {row[0] for row in spark.sql("SHOW SCHEMAS").collect()}
+            tables = spark.sql("SHOW TABLES IN default").collect()
+            self._owns_warehouse = schemas == {"default"} and not tables
+        finally:
+            session.stop(spark)
+
+    def _remove_warehouse(self) -> None:
+        """Remove the folder that this run created, unless another process uses it or wrote to it."""
+        try:
+            lock = warehouse_lock.acquire(self.warehouse)
+        except SessionError as error:
+            if error.condition == "WAREHOUSE_IN_USE":
+                return
+            raise
+        try:
+            names = {path.name for path in self.warehouse.iterdir()}
+            if self._owns_warehouse or names == {"metastore.lock"}:
+                storage.remove(self.warehouse)
+        finally:
+            os.close(lock)
 
     def _remove_missing_later(self, folder: Path) -> None:
         """Remove a folder and its parents at the end: those that don't exist yet and are empty then."""
@@ -245,9 +275,9 @@ class Environment:
     def spark_folder(self) -> str | None:
         """A scratch folder that Spark can write; None if the options name none that Spark shares."""
         if self.is_local:
-            folder = self.warehouse / self.scratch_name
-            self._remove_later(str(folder), lambda: storage.remove(folder))
-            return str(folder)
+            local = self.warehouse / self.scratch_name
+            self._remove_later(str(local), lambda: storage.remove(local))
+            return str(local)
         folder = self.state_folder
         # Another machine's Spark doesn't share this machine's disks.
         if folder is None or (isinstance(folder, Path) and volume_of(folder) is None):

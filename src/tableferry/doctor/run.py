@@ -12,7 +12,7 @@ from tableferry.doctor.check import Check, Observation, Outcome, Route, Runs, fa
 from tableferry.doctor.check_list import CHECKS
 from tableferry.doctor.environment import DoctorOptions, Environment, InPipeline, NoSession
 from tableferry.doctor.report import Report, Result, platform_versions
-from tableferry.errors import InputError, TableferryError, first_line, is_sparks
+from tableferry.errors import InputError, SessionError, TableferryError, first_line, is_java_gone, is_sparks
 from tableferry.progress import task
 
 if TYPE_CHECKING:
@@ -109,15 +109,19 @@ def observe(check: Check, env: Environment) -> Observation:
         )
     try:
         return check.observe(env)
-    except NoSession:
-        return not_applicable("no Spark session starts: see the check spark-session")
+    except NoSession as error:
+        return not_applicable(f"no Spark session ({error}): see the check spark-session")
     except TableferryError as error:
         return failure(error.message, error.remedy)
     except ModuleNotFoundError as error:
         return failure(f"the package {error.name} isn't installed")
-    except OSError as error:
-        return failure(str(error))
     except Exception as error:
+        if is_java_gone(error):
+            ended = SessionError("JAVA_PROCESS_ENDED")
+            env.lose_session(ended)
+            return failure(ended.message, ended.remedy)
+        if isinstance(error, OSError):
+            return failure(str(error))
         # The class of a pipeline's refusal depends on the runtime, and an update must not end here.
         if env.pipeline is None and not is_sparks(error):
             raise

@@ -20,16 +20,15 @@ from tableferry.doctor.check import (
 )
 from tableferry.doctor.environment import Environment
 from tableferry.errors import first_line, is_sparks
-from tableferry.extras import install
 from tableferry.spark.quoting import literal, quote
 from tableferry.spark.tables import DEFAULT_CATALOG, TableName
 
 try:
-    from tableferry.fleet.access import lineage, tags
-
-    _HAS_FLEET = True
-except ImportError:  # A bundle with the package's source may lack this route, or pyspark is missing.
-    _HAS_FLEET = False
+    from tableferry.access import lineage, tags
+except ModuleNotFoundError as error:
+    # Without pyspark there is no session, so the checks that use these modules don't apply.
+    if (error.name or "").partition(".")[0] != "pyspark":
+        raise
 
 _PERMISSIONS = "/api/2.1/unity-catalog/permissions/table/"
 _WITHOUT_CATALOG = (DEFAULT_CATALOG, "hive_metastore")
@@ -114,8 +113,6 @@ def _information_schema(env: Environment) -> Observation:
 def _tags(env: Environment) -> Observation:
     if reason := needs_unity_catalog(env):
         return not_applicable(reason)
-    if not _HAS_FLEET:
-        return not_applicable("this bundle has no fleet")
     spark, table = env.session(), env.scratch_table("tagged")
     spark.sql(f"CREATE TABLE {table.sql} (id BIGINT) USING delta")
     spark.sql(tags.statement(table, "", {"tableferry_doctor": "yes"}))
@@ -129,8 +126,6 @@ def _tags(env: Environment) -> Observation:
 def _lineage(env: Environment) -> Observation:
     if reason := needs_unity_catalog(env):
         return not_applicable(reason)
-    if not _HAS_FLEET:
-        return not_applicable("this bundle has no fleet")
     name = literal(f"none.none.{env.scratch_name}")
     try:
         env.session().sql(lineage.READERS_QUERY.format(table=name, days=1)).collect()
@@ -156,7 +151,7 @@ UNITY_CHECKS = (
         place=Place.WORKSPACE,
         routes=EVERY_ROUTE,
         proves="The job's lines of dependencies install the package with its extras.",
-        remedy=f"Write the line as pip reads it, such as {install('databricks', 'fleet')[13:-1]}.",
+        remedy="Write the line as pip reads it, such as tableferry[databricks,fleet]==VERSION.",
         observe=_dependencies,
         sources=(
             Source(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import uuid4
 
 import typer
@@ -238,7 +238,9 @@ def run_mode(
         return report_missing_queue(error, mode, mode_options)
 
 
-def report_missing_queue(error: ServiceError, mode: str, mode_options: ModeOptions) -> CommandResult:
+def report_missing_queue(
+    error: ServiceError, mode: Mode | Literal["communicate"], mode_options: ModeOptions
+) -> CommandResult:
     """Return the result of a mode without a queue: a scheduler may start it before the first job is added.
 
     Raises:

@@ -1,7 +1,8 @@
-"""Read what the catalog has at a name: a Delta table with its columns and rules, a view, or nothing."""
+"""Read the catalog entry of a name: a Delta table with its columns and rules, a view, or nothing."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.cutover.facts import MARKER, Column, Entry
 from tableferry.pipelines.cutover.views import DEFINITION
-from tableferry.spark.catalog import MISSING, SPARK_ERRORS, condition
+from tableferry.spark.catalog import MISSING, SPARK_ERRORS, condition, local_folder
+from tableferry.spark.driver import in_process
+from tableferry.spark.quoting import unquote
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
+
+try:
+    import deltalake
+except ImportError:  # Only the `local` extra installs it; without it, generated columns aren't compared.
+    deltalake = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONSTRAINT = "delta.constraints."
 _GENERATED = "delta.generationExpression"
+_GENERATED_LINE = re.compile(r"\s*(`(?:[^`]|``)+`|\w+)\s.*?\bGENERATED ALWAYS AS \((.*)")
 _SECTION = "# "
 _CONSTRAINTS = "# Constraints"
 _DETAILS = "# Detailed Table Information"
@@ -29,7 +38,7 @@ class SparkCatalog:
     spark: SparkSession
 
     def read(self, name: TableName) -> Entry:
-        """Return what the catalog has at a name, as `read_entry`."""
+        """Return the catalog entry of a name, as `read_entry`."""
         return read_entry(self.spark, name)
 
     def list_columns(self, name: TableName) -> tuple[str, ...]:
@@ -42,7 +51,7 @@ class SparkCatalog:
 
 
 def read_entry(spark: SparkSession, name: TableName) -> Entry:
-    """Return what the catalog has at a name.
+    """Return the catalog entry of a name.
 
     The id of a table is empty if it isn't a Delta table, or if the platform doesn't report it.
 
@@ -85,7 +94,7 @@ def _read_table(
         name,
         "table",
         table_id=detail.get("id") or "",
-        columns=_list_columns(spark, name),
+        columns=_list_columns(spark, name, _read_generated(spark, name, details.get("Location") or "")),
         comment=details.get("Comment") or "",
         partition_columns=tuple(partitions),
         constraints=tuple(_list_constraints(rows, properties)),
@@ -94,17 +103,49 @@ def _read_table(
     )
 
 
-def _list_columns(spark: SparkSession, name: TableName) -> tuple[Column, ...]:
+def _list_columns(spark: SparkSession, name: TableName, generated: Mapping[str, str]) -> tuple[Column, ...]:
     return tuple(
         Column(
             field.name,
             field.dataType.simpleString(),
             field.nullable,
             field.metadata.get("comment", ""),
-            field.metadata.get(_GENERATED, ""),
+            generated.get(field.name, ""),
         )
         for field in spark.table(name.sql).schema.fields
     )
+
+
+def _read_generated(spark: SparkSession, name: TableName, location: str) -> dict[str, str]:
+    """Return the expressions of a table's generated columns: from its statement, or from its log.
+
+    Spark's schema doesn't have them, and open-source Delta doesn't show the statement.
+    """
+    try:
+        (shown,) = spark.sql(f"SHOW CREATE TABLE {name.sql}").collect()
+        return find_generated(shown[0])
+    except SPARK_ERRORS:
+        folder = local_folder(location) if in_process(spark) else None
+        if deltalake is None or folder is None or not (folder / "_delta_log").is_dir():
+            return {}
+        fields = deltalake.DeltaTable(str(folder)).schema().fields
+        return {field.name: text for field in fields if (text := field.metadata.get(_GENERATED))}
+
+
+def find_generated(statement: str) -> dict[str, str]:
+    """Return the expressions of the generated columns in a CREATE TABLE statement with a line per column."""
+    found = (_GENERATED_LINE.match(line) for line in statement.splitlines())
+    return {unquote(match[1]): _read_parenthesis(match[2]) for match in found if match}
+
+
+def _read_parenthesis(text: str) -> str:
+    """Return the text up to the parenthesis that closes the one before it."""
+    depth = 1
+    for position, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if not depth:
+            return text[:position].strip()
+    return text.strip()
 
 
 def _list_constraints(rows: Sequence[Any], properties: Mapping[str, str]) -> Iterator[str]:

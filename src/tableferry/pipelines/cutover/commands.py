@@ -34,7 +34,7 @@ class CutoverReport:
 
     Attributes:
         plan: The plan whose steps were performed; without steps, nothing was left to do.
-        lag: After an undo: how far the legacy table is behind its sources.
+        lag: After an undo: which source commits the legacy table lacks.
     """
 
     plan: CutoverPlan
@@ -123,7 +123,7 @@ def undo_cutover(
 ) -> CutoverReport:
     """Undo a cutover: drop the view, and give the legacy table its old name again.
 
-    The report states how far the legacy table is behind its sources. The arguments are those of `cut_over`.
+    The report states which source commits the legacy table lacks. The arguments are those of `cut_over`.
 
     Raises:
         Refused: No cutover is recorded, or the old name isn't the view any more; nothing was changed.

@@ -1,4 +1,4 @@
-"""The facts from which a cutover is planned: what the catalog has at each name, and who reads it."""
+"""The facts from which a cutover is planned: the catalog entry of each name, and its readers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the catalog has at one name.
+    """The catalog entry of one name.
 
     Attributes:
         kind: A table, a view, or nothing.
@@ -150,7 +150,7 @@ class CutoverFacts:
         table_id: The id of the legacy table, from the state.
         pinned_version: The version that was copied; None after `finish`.
         recorded: The recorded cutover, or None.
-        entries: What the catalog has at each of `names`, and at the target, by `TableName.key`.
+        entries: The catalog entry of each of `names`, and of the target, by `TableName.key`.
         recorded_target_id: The id of the target in the state; empty if it isn't recorded.
         access: Owners and protections.
         flow_readers: The flows of the project that stream the old name.
@@ -177,7 +177,7 @@ class CutoverFacts:
     writes: LegacyWrites | None = None
 
     def entry(self, name: TableName) -> Entry:
-        """Return what the catalog has at a name."""
+        """Return the catalog entry of a name."""
         return self.entries.get(name.key, Entry(name))
 
     @property

@@ -34,6 +34,9 @@ EFFECTS: dict[str, Effect] = {
 }
 """What each finding about readers and writers does. Findings about names and states always refuse."""
 
+ACCEPTABLE = frozenset(name for name, effect in EFFECTS.items() if effect == "refuses unless accepted")
+"""The findings that the user may accept by name."""
+
 RECENT = timedelta(minutes=10)
 """A job that wrote the legacy table within this time is taken to be running."""
 
@@ -52,10 +55,9 @@ def check_accepted(accepted: Collection[str]) -> None:
     Raises:
         InputError: One isn't a finding that can be accepted.
     """
-    known = [name for name, effect in EFFECTS.items() if effect == "refuses unless accepted"]
     for name in accepted:
-        if name not in known:
-            raise InputError("UNKNOWN_ACCEPTED_FINDING", name=name, known=joined(known))
+        if name not in ACCEPTABLE:
+            raise InputError("UNKNOWN_ACCEPTED_FINDING", name=name, known=joined(sorted(ACCEPTABLE)))
 
 
 def sort_findings(findings: Collection[Finding], accepted: Collection[str]) -> SortedFindings:
@@ -74,23 +76,23 @@ def sort_findings(findings: Collection[Finding], accepted: Collection[str]) -> S
 
 
 def find_reader_findings(facts: CutoverFacts, legacy: Entry, target: Entry) -> Iterator[Finding]:
-    """Yield all findings about what readers, writers and dependent objects notice."""
+    """Yield all findings about what readers, writers and dependent objects notice.
+
+    After the rename of the legacy table, only its differences from the target still matter.
+    """
     yield from find_differences(legacy, target)
-    yield from _find_protections(facts, legacy)
+    if hiding := facts.access.legacy_protections - facts.access.target_protections:
+        yield Finding(
+            "CUTOVER_TARGET_UNPROTECTED", table=legacy.name, hiding=sorted(hiding), target=facts.target
+        )
+    if legacy.name.key == facts.names.renamed.key:
+        return
+    if facts.access.owner and facts.access.owner != facts.access.me:
+        yield Finding("VIEW_OWNER_DIFFERS", table=legacy.name, owner=facts.access.owner, target=facts.target)
     yield from _find_dependents(facts)
     yield from _find_writers(facts, legacy)
     if legacy.moves_with_name:
         yield Finding("LEGACY_FILES_MOVE", table=legacy.name, location=legacy.location)
-
-
-def _find_protections(facts: CutoverFacts, legacy: Entry) -> Iterator[Finding]:
-    access = facts.access
-    if hiding := access.legacy_protections - access.target_protections:
-        yield Finding(
-            "CUTOVER_TARGET_UNPROTECTED", table=legacy.name, hiding=sorted(hiding), target=facts.target
-        )
-    if access.owner and access.owner != access.me:
-        yield Finding("VIEW_OWNER_DIFFERS", table=legacy.name, owner=access.owner, target=facts.target)
 
 
 def _find_dependents(facts: CutoverFacts) -> Iterator[Finding]:

@@ -48,16 +48,16 @@ def gather_cutover(
         base,
         recorded_target_id=known.table_id if known else "",
         access=_read_access(access, legacy, target.target),
-        flow_readers=readers.list_flow_readers(
-            opened.project, facts, opened.store, names.name, in_pipeline=planned.in_pipeline
-        ),
     )
-    if legacy is None or base.entry(names.name).is_cutover_view(base.table_id):
-        # The readers of the old name read the view already.
-        return replace(base, flow_readers=())
+    if legacy is None or legacy.name.key == names.renamed.key:
+        # The readers of the old name have been cut over already.
+        return base
     commits = _read_commits(opened.spark, legacy.name, base.pinned_version)
     return replace(
         base,
+        flow_readers=readers.list_flow_readers(
+            opened.project, facts, opened.store, names.name, in_pipeline=planned.in_pipeline
+        ),
         view_readers=readers.list_view_readers(
             opened.spark, names.name, (names.name, names.staged), is_unity=access is not None
         ),

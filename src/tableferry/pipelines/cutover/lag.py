@@ -1,4 +1,4 @@
-"""How far a legacy table is behind its sources after an undo, and how it is brought up to date."""
+"""The source commits that a legacy table lacks after an undo, and the way to process them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# The metrics of changed rows by operation; delta-rs uses different names.
+_ROWS = {
+    "DELETE": ("numDeletedRows",),
+    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    "UPDATE": ("numUpdatedRows",),
+}
+
+
 @dataclass(frozen=True)
 class SourceLag:
     """The commits of a source that a legacy table lacks.
 
     Attributes:
         versions: Their number; None if it can't be determined.
-        rows: The number of rows that they added; None if their metrics don't report it.
+        rows: The number of rows that they wrote, changed or deleted; None if the metrics lack it.
         since: The time of the first one.
         why_unknown: Why the number can't be determined.
     """
@@ -51,7 +59,7 @@ class SourceLag:
 
 @dataclass(frozen=True)
 class LegacyLag:
-    """How far a legacy table is behind its sources.
+    """The source commits that a legacy table lacks.
 
     Attributes:
         table: The legacy table.
@@ -70,21 +78,21 @@ class LegacyLag:
 
     @property
     def advice(self) -> str:
-        """The way to bring the table up to date."""
+        """The way to update the table."""
         if self.is_current:
             return f"{self.table} is up to date."
         if self.streams:
             return (
                 "Start the old streams again: they continue at their checkpoints "
-                f"({', '.join(self.streams)}) and bring {self.table} up to date."
+                f"({', '.join(self.streams)}) and update {self.table}."
             )
         if not self.sources:
             return (
-                f"No command brings {self.table} up to date, and `finish` has removed the baselines. Let the "
+                f"No command updates {self.table}, and `finish` has removed the baselines. Let the "
                 "old job process the sources' commits since its last write."
             )
         return (
-            f"No command brings {self.table} up to date. Let the old job process these commits, which "
+            f"No command updates {self.table}. Let the old job process these commits, which "
             "table_changes and VERSION AS OF of each source show."
         )
 
@@ -122,11 +130,18 @@ def _read_source_lag(spark: SparkSession, baseline: Baseline, reached: Mapping[s
 def count_lag(source: TableName, commits: Sequence[Commit]) -> SourceLag:
     """Return the lag that commits are, the newest first. Commits that changed no rows don't count."""
     missing = [commit for commit in commits if commit.operation not in WITHOUT_ROWS]
-    added = [commit.metrics.get("numOutputRows", "") for commit in missing]
-    rows = sum(map(int, added)) if all(text.isdigit() for text in added) else None
+    counts = [_count_rows(commit) for commit in missing]
+    rows = None if None in counts else sum(count or 0 for count in counts)
     first = missing[-1].timestamp if missing else 0
     since = datetime.fromtimestamp(first / 1000, UTC) if first else None
-    return SourceLag(source, len(missing), rows if missing else 0, since)
+    return SourceLag(source, len(missing), rows, since)
+
+
+def _count_rows(commit: Commit) -> int | None:
+    """Return the number of rows that a commit wrote, changed or deleted; None without metrics."""
+    names = _ROWS.get(commit.operation, ("numOutputRows", "numAddedRows"))
+    found = [int(text) for name in names if (text := commit.metrics.get(name, "")).isdigit()]
+    return sum(found) if found else None
 
 
 def _read_stream_positions(
@@ -153,6 +168,6 @@ def _read_stream_positions(
                 if isinstance(offset, DeltaOffset):
                     reached[table_id] = max(reached.get(table_id, -1), offset.version - 1)
     except (StateError, TableError):
-        # Without the old streams' positions, the baselines are what is known.
+        # Without the old streams' positions, only the baselines are known.
         return reached
     return reached

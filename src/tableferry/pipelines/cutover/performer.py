@@ -34,7 +34,7 @@ class CutoverCatalog(Protocol):
     """The catalog of the legacy table and of the view."""
 
     def read(self, name: TableName) -> Entry:
-        """Return what the catalog has at a name."""
+        """Return the catalog entry of a name."""
 
     def list_columns(self, name: TableName) -> tuple[str, ...]:
         """Return the names of the columns that readers of a view get."""
@@ -62,7 +62,7 @@ class CutoverPerformer:
         """
         for step in plan.steps:
             self._before(str(step))
-            with task(_log, str(step), table=plan.facts.target, level=logging.DEBUG):
+            with task(_log, str(step), table=plan.facts.target):
                 self._perform(step, plan)
 
     def _perform(self, step: CutoverStep, plan: CutoverPlan) -> None:

@@ -1,8 +1,11 @@
 """Decide the steps of a cutover and of its undo: the same facts give the same plan, without Spark.
 
-legacy at the old name:   stage the view · rename the table · rename the view to the old name
+legacy at the old name:   create the view, staged · rename the table · rename the view to the old name
 crashed between renames:  rename the view to the old name
+outdated view:            create the view, staged · drop the old view · rename the view to the old name
 undo:                     rename the view away · rename the table back · drop the view
+
+CREATE OR REPLACE VIEW loses the grants on a view, so no view that readers use is replaced in its place.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from tableferry.errors import Finding
 from tableferry.pipelines.cutover.facts import CutoverFacts, Entry
-from tableferry.pipelines.cutover.findings import find_reader_findings, sort_findings
+from tableferry.pipelines.cutover.findings import ACCEPTABLE, find_reader_findings, sort_findings
 from tableferry.pipelines.cutover.steps import (
     CarryAccess,
     CreateView,
@@ -48,7 +51,7 @@ class CutoverPlan:
 
 
 def decide_cutover(facts: CutoverFacts, accepted: Collection[str] = ()) -> CutoverPlan:
-    """Decide what is left to do until the old name is a view of the target."""
+    """Decide the remaining steps until the old name is a view of the target."""
     legacy, target = facts.legacy, facts.entry(facts.target)
     if legacy is None:
         return CutoverPlan(facts, refusals=(_missing_legacy_table(facts),))
@@ -56,7 +59,11 @@ def decide_cutover(facts: CutoverFacts, accepted: Collection[str] = ()) -> Cutov
         return CutoverPlan(facts, refusals=(Finding("CUTOVER_TARGET_MISSING", target=facts.target),))
     if refusals := _find_replaced_target(facts, target) + _find_taken_names(facts, legacy):
         return CutoverPlan(facts, refusals=refusals)
-    found = sort_findings(tuple(find_reader_findings(facts, legacy, target)), accepted)
+    # After the rename of the legacy table, a refusal would leave readers without a name.
+    is_renamed = legacy.name.key == facts.names.renamed.key
+    found = sort_findings(
+        tuple(find_reader_findings(facts, legacy, target)), ACCEPTABLE if is_renamed else accepted
+    )
     definition = define_view(legacy, target)
     notes = _describe_view(facts, definition)
     if found.refusals:
@@ -65,16 +72,16 @@ def decide_cutover(facts: CutoverFacts, accepted: Collection[str] = ()) -> Cutov
 
 
 def decide_undo(facts: CutoverFacts) -> CutoverPlan:
-    """Decide what is left to do until the legacy table has its old name again."""
+    """Decide the remaining steps until the legacy table has its old name again."""
     if facts.recorded is None:
         return CutoverPlan(facts, refusals=(Finding("NOT_CUT_OVER", target=facts.target),))
     names, legacy = facts.names, facts.legacy
     if legacy is None:
         return CutoverPlan(facts, refusals=(_missing_legacy_table(facts),))
     at_name, staged = facts.entry(names.name), facts.entry(names.staged)
-    if at_name.kind != "missing" and not _is_own(facts, at_name):
-        purpose = "the legacy table"
-        return CutoverPlan(facts, refusals=(_taken(at_name, purpose),))
+    for entry, purpose in ((at_name, "the legacy table"), (staged, "a temporary view")):
+        if entry.kind != "missing" and not _is_own(facts, entry):
+            return CutoverPlan(facts, refusals=(_taken(entry, purpose),))
     steps: list[CutoverStep] = [RecordCutover(facts.target, replace(facts.recorded, phase="reverting"))]
     is_staged = staged.is_cutover_view(facts.table_id)
     if legacy.name.key == names.renamed.key:

@@ -49,11 +49,15 @@ def list_view_readers(
     with explaining("VIEWS_NOT_LISTED", table=name):
         texts = list(_read_unity(spark, name) if is_unity else _read_metastore(spark, name))
     return tuple(
-        sorted(view for view, text, schema in texts if view.key not in excluded and reads(text, schema, name))
+        sorted(
+            view
+            for view, text, schema in texts
+            if view.key not in excluded and has_reference(text, schema, name)
+        )
     )
 
 
-def reads(statement: str, schema: Sequence[str], name: TableName) -> bool:
+def has_reference(statement: str, schema: Sequence[str], name: TableName) -> bool:
     """Return whether a view's query names a table.
 
     Args:

@@ -75,7 +75,7 @@ def print_cutover(console: Console, report: CutoverReport) -> None:
 
 
 def print_cutover_undo(console: Console, report: CutoverReport) -> None:
-    """Print the results of an undo, and how far the legacy table is behind its sources."""
+    """Print the results of an undo, and which source commits the legacy table lacks."""
     names, lag = report.plan.facts.names, report.lag
     console.print(f"{names.name}: is the legacy table again; the view is dropped")
     if lag is not None:
