@@ -34,7 +34,7 @@ from tableferry.doctor.machine_checks import PYTHON_VERSIONS
 from tableferry.doctor.report import redact
 from tableferry.doctor.run import choose_checks, observe
 from tableferry.fleet.queue.opening import open_store
-from tableferry.spark import warehouse_lock
+from tableferry.spark import local_spark, warehouse_lock
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,6 +128,8 @@ def test_check_that_needs_a_session_does_not_apply_without_java(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    # A test before this one may have started a session in this process.
+    monkeypatch.setattr(local_spark, "_active", lambda *_: None)
     check = shape.Check(
         "rename",
         Place.WORKSPACE,

@@ -262,9 +262,9 @@ class Environment:
         value: T = self._made[key]
         return value
 
-    def drop_later(self, spark: SparkSession, table: str) -> None:
-        """Drop a table at the end if it exists; the name is SQL."""
-        self._remove_later(table, lambda: spark.sql(f"DROP TABLE IF EXISTS {table}"))
+    def drop_later(self, spark: SparkSession, quoted: str) -> None:
+        """Drop a table at the end if it exists; its name is quoted for SQL."""
+        self._remove_later(quoted, lambda: spark.sql(f"DROP TABLE IF EXISTS {quoted}"))
 
     @cached_property
     def state_folder(self) -> AnyPath | None:

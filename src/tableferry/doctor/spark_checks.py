@@ -70,9 +70,9 @@ def _describe_history(env: Environment) -> Observation:
     return history_of(env, _versioned_table(env).sql)
 
 
-def history_of(env: Environment, table: str) -> Observation:
-    """Check the columns and the versions of a table's history; the name is SQL."""
-    frame = env.session().sql(f"DESCRIBE HISTORY {table}")
+def history_of(env: Environment, quoted: str) -> Observation:
+    """Check the columns and the versions of a table's history; its name is quoted for SQL."""
+    frame = env.session().sql(f"DESCRIBE HISTORY {quoted}")
     if missing := [column for column in _HISTORY_COLUMNS if column not in frame.columns]:
         return failure(f"DESCRIBE HISTORY has no column {', '.join(missing)}")
     versions = sorted(row["version"] for row in frame.collect())
@@ -93,9 +93,9 @@ def _describe_detail(env: Environment) -> Observation:
         return success(f"refused inside this pipeline, and not needed there: {first_line(error)}")
 
 
-def detail_of(env: Environment, table: str) -> Observation:
-    """Check the columns of a table's details; the name is SQL."""
-    (details,) = env.session().sql(f"DESCRIBE DETAIL {table}").collect()
+def detail_of(env: Environment, quoted: str) -> Observation:
+    """Check the columns of a table's details; its name is quoted for SQL."""
+    (details,) = env.session().sql(f"DESCRIBE DETAIL {quoted}").collect()
     if not details["id"] or not details["location"] or details["format"] != "delta":
         return failure(f"DESCRIBE DETAIL returns {details}")
     return success("DESCRIBE DETAIL returns the table's id, format and location")
@@ -224,11 +224,11 @@ def _iceberg_table(env: Environment) -> Observation:
     spark, catalog = env.session(), env.options.iceberg_catalog
     if spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
         return failure(f"the session has no catalog {catalog}")
-    table = f"{quote(catalog)}.{quote(_hive_schema(env).parts[-1])}.{quote(f'{env.scratch_name}_iceberg')}"
-    env.drop_later(spark, table)
-    spark.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg")
-    spark.sql(f"INSERT INTO {table} VALUES (1)")
-    return _expect_ids(_ids(env, f"SELECT id FROM {table}"), [1], "an Iceberg table")
+    quoted = f"{quote(catalog)}.{quote(_hive_schema(env).parts[-1])}.{quote(f'{env.scratch_name}_iceberg')}"
+    env.drop_later(spark, quoted)
+    spark.sql(f"CREATE TABLE {quoted} (id BIGINT) USING iceberg")
+    spark.sql(f"INSERT INTO {quoted} VALUES (1)")
+    return _expect_ids(_ids(env, f"SELECT id FROM {quoted}"), [1], "an Iceberg table")
 
 
 _PIPELINES = (Route.PIPELINES,)

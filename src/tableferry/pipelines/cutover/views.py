@@ -57,10 +57,10 @@ class ViewDefinition:
         ]
         listed = f" ({', '.join(comments)})" if self.columns else ""
         comment = f" COMMENT {literal(self.comment)}" if self.comment else ""
-        properties = pairs({MARKER: self.table_id, DEFINITION: self.fingerprint})
+        properties = {MARKER: self.table_id, DEFINITION: self.fingerprint}
         schema = " WITH SCHEMA TYPE EVOLUTION" if self.columns else " WITH SCHEMA EVOLUTION"
         return (
-            f"CREATE OR REPLACE VIEW {name.sql}{listed}{comment} TBLPROPERTIES {properties}{schema} "
+            f"CREATE OR REPLACE VIEW {name.sql}{listed}{comment} TBLPROPERTIES {pairs(properties)}{schema} "
             f"AS {self.query}"
         )
 
