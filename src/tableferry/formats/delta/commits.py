@@ -71,6 +71,11 @@ class Commit:
         return (self.parameter("mode") or self.parameter("outputMode")).lower()
 
     @property
+    def may_change_rows(self) -> bool:
+        """Whether the operation isn't one that changes no rows; an unknown operation may change them."""
+        return self.operation not in WITHOUT_ROWS
+
+    @property
     def only_appends(self) -> bool:
         """Whether the operation is an append, which deletes and changes no rows."""
         return self.operation in ("WRITE", "STREAMING UPDATE") and self.mode == "append"
@@ -83,7 +88,7 @@ class Commit:
         """
         metrics = {name: int(text) for name, text in self.metrics.items() if text.isdigit()}
         removed = max(metrics.get(name, 0) for name in _REMOVED_FILES)
-        if not removed or self.operation in WITHOUT_ROWS:
+        if not removed or not self.may_change_rows:
             return None
         rows = [metrics[name] for name in _CHANGED_ROWS if name in metrics]
         only_deletes = self.operation in ("DELETE", "TRUNCATE") and not any(

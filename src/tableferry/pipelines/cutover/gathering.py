@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.access.foreign_catalogs import list_foreign_tables
 from tableferry.errors import Finding, Refused, TableError
-from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_since
+from tableferry.formats.delta.commits import Commit, commits_since
 from tableferry.pipelines.cutover import readers
 from tableferry.pipelines.cutover.facts import AccessFacts, CutoverFacts, CutoverNames, Entry, LastWrite
 from tableferry.pipelines.cutover.performer import CutoverCatalog
@@ -112,7 +112,7 @@ def find_migration_blockers(target: TargetPlan) -> tuple[Finding, ...]:
 def find_last_write(commits: Sequence[Commit]) -> LastWrite | None:
     """Return the newest commit that changed rows; the commits are the newest first."""
     for commit in commits:
-        if commit.operation and commit.operation not in WITHOUT_ROWS:
+        if commit.operation and commit.may_change_rows:
             query = commit.parameters.get("queryId")
             writer = f"{commit.operation} of stream {query}" if query else commit.operation
             at = datetime.fromtimestamp(commit.timestamp / 1000, UTC) if commit.timestamp else None

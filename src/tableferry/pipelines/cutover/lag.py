@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tableferry.amounts import counted
 from tableferry.errors import StateError, TableError
-from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_since
+from tableferry.formats.delta.commits import Commit, commits_since
 from tableferry.pipelines.handover.stream_checkpoints import OldStream, classify_commits, read_batch_offsets
 from tableferry.pipelines.model.flows import Migration, Project
 from tableferry.pipelines.model.source_offsets import DeltaOffset
@@ -129,7 +129,7 @@ def _read_source_lag(spark: SparkSession, baseline: Baseline, reached: Mapping[s
 
 def count_lag(source: TableName, commits: Sequence[Commit]) -> SourceLag:
     """Return the lag that commits are, the newest first. Commits that changed no rows don't count."""
-    missing = [commit for commit in commits if commit.operation not in WITHOUT_ROWS]
+    missing = [commit for commit in commits if commit.may_change_rows]
     counts = [_count_rows(commit) for commit in missing]
     rows = None if None in counts else sum(count or 0 for count in counts)
     first = missing[-1].timestamp if missing else 0

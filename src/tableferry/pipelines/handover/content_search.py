@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from tableferry.amounts import counted, joined
 from tableferry.errors import Finding, TableferryError, first_line
-from tableferry.formats.delta.commits import WITHOUT_ROWS, Commit, commits_after
+from tableferry.formats.delta.commits import Commit, commits_after
 from tableferry.pipelines.cdc import change_feed
 from tableferry.pipelines.handover import copies
 from tableferry.pipelines.handover.expected_rows import RowsNotDerivableError, TargetOutput
@@ -129,7 +129,7 @@ def list_moments(commits: Mapping[str, Sequence[Commit]]) -> list[PastMoment]:
         if commit.version == 0:
             continue
         moment[key] = min(moment[key], commit.version - 1)
-        if commit.operation not in WITHOUT_ROWS:
+        if commit.may_change_rows:
             found.append(PastMoment(dict(moment), key, commit))
     return found
 

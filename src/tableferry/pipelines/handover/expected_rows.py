@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, assert_never
 from pyspark.sql import DataFrame
 
 from tableferry.errors import TableError
-from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
+from tableferry.formats.delta.commits import commits_after
 from tableferry.pipelines.handover import kafka
 from tableferry.pipelines.model import reads, sql
 from tableferry.pipelines.model.flows import (
@@ -117,7 +117,7 @@ class FlowOutput:
             return
         for key, table in self.tables.items():
             for commit in commits_after(self.spark, table, commits[key].start):
-                if commit.version > commits[key].stop or commit.operation in WITHOUT_ROWS:
+                if commit.version > commits[key].stop or not commit.may_change_rows:
                     continue
                 if not commit.only_appends:
                     raise RowsNotDerivableError(

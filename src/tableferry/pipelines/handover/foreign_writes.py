@@ -86,9 +86,7 @@ def _only_deletes(commit: Commit) -> bool:
 
 def _group_foreign_commits(newest_first: Sequence[Commit]) -> Iterator[Sequence[Commit]]:
     """Group consecutive foreign commits; a commit of ours between two groups may have removed rows itself."""
-    in_order = [
-        commit for commit in reversed([*_skip_undone(newest_first)]) if commit.operation not in WITHOUT_ROWS
-    ]
+    in_order = [commit for commit in reversed([*_skip_undone(newest_first)]) if commit.may_change_rows]
     return (list(commits) for foreign, commits in groupby(in_order, _may_remove) if foreign)
 
 
@@ -108,7 +106,7 @@ def find_foreign_writes(
     found = []
     for table, other, commits in ((target, log, target_commits), (log, target, log_commits)):
         reviewed = table.properties.get(REVIEWED, "")
-        with_rows = (commit.version for commit in commits if commit.operation not in WITHOUT_ROWS)
+        with_rows = (commit.version for commit in commits if commit.may_change_rows)
         newest = max(with_rows, default=0)
         for group in _group_foreign_commits(commits):
             writes = ForeignWrites(

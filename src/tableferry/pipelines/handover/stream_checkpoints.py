@@ -20,7 +20,6 @@ from tableferry.amounts import counted
 from tableferry.errors import StateError
 from tableferry.formats.delta.commits import (
     SETTING_BACK,
-    WITHOUT_ROWS,
     Commit,
     commits_after,
     commits_since,
@@ -140,7 +139,7 @@ def classify_commits(commits: Iterable[Commit], old: Collection[str], *, more: b
         if (query := commit.parameters.get("queryId", "")) in old:
             batches.setdefault(query, int(commit.parameters["epochId"]))
             first = commit.version
-        elif commit.operation not in WITHOUT_ROWS:
+        elif commit.may_change_rows:
             others.setdefault(commit.operation, []).append(commit.version)
     return LegacyWrites(batches, first, others, more)
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from tableferry.errors import SessionError, TableError
-from tableferry.formats.delta.commits import WITHOUT_ROWS, commits_after
+from tableferry.formats.delta.commits import commits_after
 from tableferry.pipelines.cdc import scd2_history_events
 from tableferry.pipelines.cdc.change_feed import NULL_SEQUENCE_PREFIX, NULL_SEQUENCE_SUFFIX
 from tableferry.pipelines.cdc.event_columns import ALIVE, EVENT_COLUMNS, EXACT, OPERATION, TRUNCATE, quote_all
@@ -179,7 +179,7 @@ def _is_only_writer(session: SparkSession, log: TableFacts) -> bool:
     if now is not None and now.version == log.version + 1:
         return True
     commits = commits_after(session, log.name, log.version)
-    return sum(commit.operation not in WITHOUT_ROWS for commit in commits) == 1
+    return sum(commit.may_change_rows for commit in commits) == 1
 
 
 def _is_empty(session: SparkSession, table: TableFacts | None) -> bool:
