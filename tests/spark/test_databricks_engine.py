@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.databricks_pipelines import OLDER, SIGNATURES, Platform
 from tests.spark.projects import Project
 from tests.spark.runtime import FakePipeline
 
-from tableferry import pipelines
+from tableferry import amounts, pipelines
 from tableferry.pipelines import SparkPipeline
 from tableferry.pipelines.model.target_state import Baseline
 from tableferry.spark.tables import TableName
@@ -145,8 +146,29 @@ SCD1 = {"keys": ["id"], "scd_type": "1", "sequence_by": "at"}
 SCD2 = {"keys": ["id"], "scd_type": "2", "sequence_by": "at", "apply_as_deletes": "op = 'd'"}
 
 
+def assert_clone_is_announced(project: Project, clone: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Prepare, and assert that plan and log state the clone's bytes, files and duration before it starts."""
+    detail = project.spark.sql(f"DESCRIBE DETAIL {project.schema}.legacy").collect()[0]
+    size, files = amounts.size(detail["sizeInBytes"]), amounts.counted(detail["numFiles"], "file")
+    stated = f"{size} in {files}, estimated less than a minute on 2 cores"
+    planned = pipelines.plan(project.root, project.spark, pipeline=FakePipeline())
+    assert (f"pinned clone: {stated}" in planned.targets[0].notes) is clone
+    caplog.set_level(logging.INFO, "tableferry")
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    events = [
+        getattr(record, "event", "")
+        for record in caplog.records
+        if getattr(record, "step", "").endswith(f" ({stated})")
+    ]
+    assert events == (["started", "done"] if clone else [])
+    planned = pipelines.plan(project.root, project.spark, pipeline=FakePipeline())
+    assert not any("pinned clone" in note for note in planned.targets[0].notes)
+
+
 @pytest.mark.parametrize("clone", soak.amount([True], [True, False]))
-def test_scd2_history_and_feed_are_two_auto_cdc_flows_of_target(project: Project, clone: bool) -> None:
+def test_scd2_history_and_feed_are_two_auto_cdc_flows_of_target(
+    project: Project, clone: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     project.create("feed", "id INT, v STRING, op STRING, at INT", (1, "b", "u", 2))
     project.create("legacy", "id INT, v STRING, since INT, until INT", (1, "a", 1, 2), (1, "b", 2, None))
     mapped = {"table": "legacy", "selectExp": ["id", "v", "since AS __START_AT", "until AS __END_AT"]}
@@ -156,7 +178,7 @@ def test_scd2_history_and_feed_are_two_auto_cdc_flows_of_target(project: Project
         cdc={**SCD2, "except_column_list": ["op"], "where": "id > 0", "ignore_null_updates": True},
         tableMigrationDetails=project.migration("new", mapped, pinnedClone=clone),
     )
-    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    assert_clone_is_announced(project, clone, caplog)
     # Later writes to the legacy table don't change the copy.
     project.insert("legacy", (9, "late", 1, None))
     history = f"{HISTORY}__{project.schema}_new"

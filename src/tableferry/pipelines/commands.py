@@ -19,9 +19,9 @@ from tableferry.pipelines.model.facts import Facts
 from tableferry.pipelines.model.flows import Project
 from tableferry.pipelines.model.plan import DEFAULT_LOOK_BACK, LookBack, Plan, TargetPlan
 from tableferry.pipelines.model.steps import RecordStart
+from tableferry.pipelines.pinned_clones import drop_clone, estimate_pinned_clone
 from tableferry.pipelines.planning.pipeline_port import Pipeline
 from tableferry.pipelines.planning.project import open_project, open_state, target_keys
-from tableferry.pipelines.preparation import drop_clone
 from tableferry.pipelines.reports import FinishReport, RunReport, StatusReport, UndoReport, VerifyReport
 from tableferry.pipelines.sources.copy_findings import (
     UnrepresentableRows,
@@ -36,6 +36,8 @@ from tableferry.spark.local_metastore import LocalMetastore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tableferry.pipelines.planning.project import OpenedProject
 
 
 def plan(
@@ -89,8 +91,17 @@ def plan(
     )
     planned, facts = opened.decide_plan(for_report=True)
     return replace(
-        planned, targets=tuple(_with_row_findings(target, facts, spark) for target in planned.targets)
+        planned,
+        targets=tuple(
+            _with_clone_estimate(_with_row_findings(target, facts, spark), opened)
+            for target in planned.targets
+        ),
     )
+
+
+def _with_clone_estimate(target: TargetPlan, opened: OpenedProject) -> TargetPlan:
+    estimate = estimate_pinned_clone(target, opened)
+    return replace(target, notes=(*target.notes, f"pinned clone: {estimate}")) if estimate else target
 
 
 def _with_row_findings(target: TargetPlan, facts: Facts, spark: SparkSession) -> TargetPlan:

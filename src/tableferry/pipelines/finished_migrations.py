@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tableferry import storage
 from tableferry.errors import Finding, Refused
-from tableferry.pipelines import preparation
+from tableferry.pipelines import pinned_clones
 from tableferry.pipelines.handover import proofs
 from tableferry.pipelines.handover.proofs import Proof
 from tableferry.pipelines.model.facts import Facts
@@ -52,7 +52,7 @@ def finish_with_proofs(update: Update, *, verify: bool, accept_assumed: bool) ->
             for target in _list_migrating(plan):
                 update.runner.check_lease(update.opened.spark)
                 # The clone goes first: without state, no run finds it.
-                preparation.drop_pinned_clone(target, update.opened)
+                pinned_clones.drop_pinned_clone(target, update.opened)
                 update.opened.store.finish(target.target)
     targets = _list_migrating(plan)
     finished = [target for target in targets if target.phase != "finished"]
