@@ -44,6 +44,7 @@ from tableferry.fleet.jobs.transitions import FORWARD
 from tableferry.fleet.modes import hand_change_pauses, job_run
 from tableferry.fleet.modes import shadower as shadow_mode
 from tableferry.fleet.modes.job_run import JobRun, run_job
+from tableferry.fleet.modes.results import ModeReport
 from tableferry.fleet.modes.reverter import revert
 from tableferry.fleet.modes.shadower import shadow
 from tableferry.fleet.modes.worker import Worker
@@ -291,7 +292,7 @@ class World:
 
     def start_revert(self, *, from_archive: bool) -> None:
         try:
-            revert(self.worker(), [self.names.main], from_archive=from_archive)
+            self._check(revert(self.worker(), [self.names.main], from_archive=from_archive))
         except Refused as error:
             self.log.append(f"refused: {error}")
 
@@ -309,14 +310,18 @@ class World:
                         self.store.edit(replace(job, desired_state=State.HIVE_DROPPED), self.clock())
                     self._run_forward()
                 case "shadow":
-                    shadow(self.worker())
+                    self._check(shadow(self.worker()))
                 case "continue revert":
-                    revert(self.worker())
+                    self._check(revert(self.worker()))
                 case "revert":
                     self.start_revert(from_archive=self.job.state is State.HIVE_DROPPED)
         except Death:
             self.clock.turn(minutes=120)
         self.effects = None
+
+    def _check(self, report: ModeReport) -> None:
+        """Check that each change by hand pauses the job with a remedy, instead of failing its run."""
+        assert [job.error for job in report.jobs if job.outcome == "failed"] == []
 
     def _run_forward(self) -> None:
         job = self.job
@@ -393,6 +398,9 @@ EVENTS = st.one_of(
 @example(TargetFormat.ICEBERG, [("drop the copy", None), ("shadow", None), ("revert", 3)])
 @example(TargetFormat.DELTA, [("write", None), ("drop the new table", None), ("revert", 2)])
 @example(TargetFormat.ICEBERG, [("archive", None), ("remove its metadata", None), ("replace the copy", None)])
+@example(TargetFormat.ICEBERG, [("drop the copy", None), ("remove its metadata", None), ("revert", None)])
+@example(TargetFormat.ICEBERG, [("revert", 4), ("revert", 6), ("take its name", None)])
+@example(TargetFormat.DELTA, [("revert", 1), ("drop the copy", None), ("remove its metadata", None)])
 @given(st.sampled_from(TargetFormat), st.lists(EVENTS, min_size=2, max_size=10))
 def test_named_commands_end_every_job_without_loss_of_rows(
     form: TargetFormat, events: list[tuple[str, int | None]]

@@ -26,7 +26,7 @@ from tableferry.fleet.jobs.hand_changes import (
 )
 from tableferry.fleet.jobs.job import Job, State
 from tableferry.fleet.jobs.names import Names
-from tableferry.fleet.jobs.step_plan import target_kind
+from tableferry.fleet.jobs.step_plan import Kind, target_kind
 from tableferry.fleet.jobs.steps import AdoptTable, DropEntry, RestoreHiveCopy, Step
 from tableferry.fleet.modes.results import JobReport
 from tableferry.fleet.queue.changes import ClaimLost
@@ -66,7 +66,9 @@ def resolve_hand_changes(run: RunningJob) -> None:
     while change := _find(run.job, run.warehouse, *conditions):
         if change.acceptance is None or run.job.record.accept != change.acceptance:
             raise _paused_by(change)
-        if not _resolve(run, change.acceptance, *conditions):
+        with pausing_at_lost_metadata(run):
+            resolved = _resolve(run, change.acceptance, *conditions)
+        if not resolved:
             raise _paused_by(change)
         conditions = _conditions(run)
     _note_conditions(run, *conditions)
@@ -117,14 +119,19 @@ def _has_both(job: Job, warehouse: Warehouse) -> bool:
         return False
     if job.state is not State.SYNC_HIVE:
         return True
-    target = Names.of(job).target
-    return job_tables.list_job_tables(warehouse, Names.of(job)).get(target) is target_kind(job)
+    names = Names.of(job)
+    tables = job_tables.list_job_tables(warehouse, names)
+    found = tables.get(names.target)
+    # While the Hive copy has its own name, a table of another kind isn't the renamed Hive table.
+    return found is target_kind(job) or (found is not None and tables.get(names.hive) is Kind.HIVE)
 
 
 def _conditions(run: RunningJob) -> tuple[Condition, Condition]:
+    """Return the conditions of both tables; read the new table's files only if the remedy needs them."""
     new, hive = table_conditions(run.warehouse, run.job)
     given_up = run.job.record.accept == Acceptance.GIVE_UP_NEW_TABLE
-    if new is Condition.SOUND and given_up and has_lost_metadata(run.warehouse, run.job):
+    restores_copy = hive is not Condition.SOUND and phase_of(run.job) is Phase.REVERTING
+    if new is Condition.SOUND and (given_up or restores_copy) and has_lost_metadata(run.warehouse, run.job):
         new = Condition.FILES_GONE
     return new, hive
 
