@@ -285,7 +285,7 @@ def show_proof(demo: Demo, old_stream: StreamingQuery) -> bool:
     demo.command(f"pipelines verify {demo.project}")
     found = pipelines.verify(demo.project, demo.spark)
     reports.print_verify(demo.console, found)
-    demo.print_text("Now the readers have moved, and the old stream is stopped.")
+    demo.print_text("The old stream is stopped now, before the readers are cut over.")
     old_stream.stop()
     run_old_aircraft_job(demo, "aircraft_check", "__START_AT", "__END_AT")
     demo.step(

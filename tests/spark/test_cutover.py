@@ -101,6 +101,7 @@ def test_cutover_and_its_undo_switch_what_readers_of_the_old_name_see(project: P
     with project.nothing_written():
         assert not cut_over(project).plan.steps
         assert not plan(project).steps
+        (missing, advice) = plan(project, undo=True).notes
     undone = undo(project)
     assert read(project) == [(1, "a"), (2, "b")]
     assert table_id(project, "out_legacy") == before
@@ -108,6 +109,7 @@ def test_cutover_and_its_undo_switch_what_readers_of_the_old_name_see(project: P
     assert undone.lag is not None
     assert [(lag.versions, lag.rows) for lag in undone.lag.sources] == [(1, 1)]
     assert "No command updates" in undone.lag.advice
+    assert (missing, advice) == (str(undone.lag.sources[0]), undone.lag.advice)
     with project.nothing_written(), raises("NOT_CUT_OVER"):
         undo(project)
     cut_over(project)

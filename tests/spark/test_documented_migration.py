@@ -19,13 +19,11 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/migrate-a-table.md"
 
 @pytest.fixture
 def schemas(spark: SparkSession, schema: str) -> Iterator[tuple[str, str]]:
-    """Two schemas, which are dropped after the test."""
+    """The names of two schemas, which are dropped after the test."""
     names = f"{schema}_bronze", f"{schema}_silver"
-    for name in names:
-        spark.sql(f"CREATE SCHEMA {name}")
     yield names
     for name in names:
-        spark.sql(f"DROP SCHEMA {name} CASCADE")
+        spark.sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
 def read_block(text: str, language: str) -> str:
@@ -40,7 +38,7 @@ def normalize(text: str) -> list[str]:
 
 
 def test_simplest_migration_prints_documented_output(
-    spark: SparkSession, schemas: tuple[str, str], tmp_path: Path
+    spark: SparkSession, schema: str, schemas: tuple[str, str], tmp_path: Path
 ) -> None:
     bronze, silver = schemas
     page = PAGE.read_text(encoding="utf-8").partition("\n## Write the spec")[0]
@@ -55,18 +53,16 @@ def test_simplest_migration_prints_documented_output(
         file = project / name
         file.parent.mkdir(parents=True)
         file.write_text(text, encoding="utf-8")
-    spark.sql(f"CREATE TABLE {bronze}.orders (id BIGINT) USING delta")
-    for first, last in ((0, 4100), (4100, 8200)):
-        spark.sql(f"INSERT INTO {bronze}.orders SELECT id FROM range({first}, {last})")
-    spark.sql(f"CREATE TABLE {silver}.orders_legacy USING delta AS SELECT * FROM {bronze}.orders")
-    spark.sql(f"INSERT INTO {bronze}.orders SELECT id FROM range(8200, 8410)")
+    for statement in re.findall(r'^spark\.sql\("(.*)"\)$', read_block(page, "python"), re.MULTILINE):
+        spark.sql(re.sub(r"\b(bronze|silver)\b", rf"{schema}_\1", statement))
 
     printed = io.StringIO()
     console = Console(file=printed, width=200, markup=False, highlight=False)
     reports.print_plan(console, pipelines.plan(project, spark))
     reports.print_run(console, pipelines.run(project, spark))
-    # The old job processes the same commit.
-    spark.sql(f"INSERT INTO {silver}.orders_legacy SELECT id FROM range(8200, 8410)")
+    old_job = re.search(r"`(INSERT INTO silver\..*?)`", page)
+    assert old_job
+    spark.sql(old_job[1].replace("silver.", f"{silver}."))
     reports.print_status(console, pipelines.status(project, spark))
     reports.print_verify(console, pipelines.verify(project, spark))
     reports.print_finish(console, pipelines.finish(project, spark))

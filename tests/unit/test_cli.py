@@ -53,6 +53,24 @@ def test_check_of_invalid_project_reports_all_problems_as_text_and_json(project:
     assert problems[0]["parameters"] == {"key": "dataFlowGruop", "known": "dataFlowGroup"}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("run", "{project}", "--target", "silver.x"), ("status", "{project}", "--target", "silver.x"),
+     ("cutover", "silver.x", "{project}"), ("cutover", "silver.x", "{project}", "--dry-run")],
+)  # fmt: skip
+def test_unknown_target_is_refused_before_spark_starts(
+    project: ProjectFiles, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr("tableferry.cli.pipelines.resolve_session", start)
+    project.write(MAIN, project.append())
+    result = call("pipelines", *(word.format(project=project.root) for word in command))
+    assert result.exit_code == 1
+    assert "[UNKNOWN_TARGET]" in result.stderr
+
+
 def test_schema_is_json() -> None:
     assert json.loads(call("spec", "schema").stdout)["$schema"].startswith("https://json-schema.org/")
 

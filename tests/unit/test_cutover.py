@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conditions import check, names, raises
 from tests.soak import amount, slow_examples
+from tests.unit.test_pipeline_reports import printed
 from tests.workspace import FakeWorkspace
 
 from tableferry import workspace
@@ -40,12 +41,14 @@ from tableferry.pipelines.cutover.lag import LegacyLag, SourceLag, count_lag
 from tableferry.pipelines.cutover.performer import CutoverPerformer
 from tableferry.pipelines.cutover.plan import CutoverPlan, decide_cutover, decide_undo
 from tableferry.pipelines.cutover.readers import has_reference
+from tableferry.pipelines.cutover.report import print_cutover_plan
 from tableferry.pipelines.cutover.views import DEFINITION, define_view
 from tableferry.pipelines.model.facts import LegacyWrites
-from tableferry.pipelines.model.flows import DataFlow, Migration, Target
+from tableferry.pipelines.model.flows import DataFlow, Migration, Project, Target
 from tableferry.pipelines.model.phases import Phase
-from tableferry.pipelines.model.plan import TargetPlan
+from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.pipelines.model.target_state import Cutover, MigrationStart, PinnedCopy, TargetState, Tracking
+from tableferry.pipelines.reports import StatusReport, print_status
 from tableferry.pipelines.state.store import StateStore
 from tableferry.spark.tables import TableName
 
@@ -86,6 +89,9 @@ class MemoryCatalog:
 
     def list_columns(self, name: TableName) -> tuple[str, ...]:
         return tuple(column.name for column in self.entries[TARGET.key].columns)
+
+    def rename_statement(self, name: TableName, to: TableName, kind: str) -> str:
+        return f"ALTER {kind} {name.sql} RENAME TO {to.sql}"
 
     def execute(self, statement: str) -> None:
         self.statements.append(statement)
@@ -406,6 +412,21 @@ def test_each_difference_that_readers_notice_is_a_finding() -> None:
         check_accepted({"CUTOVER_TARGET_UNPROTECTED"})
 
 
+def test_dry_run_names_the_findings_that_can_be_accepted_and_prints_no_remedy_of_accepted_ones() -> None:
+    lost = replace(facts(), last_write=LastWrite(9, "MERGE", NOW))
+    until = "No reader can be cut over until the lines marked ! are fixed"
+    accept = "--accept LEGACY_TABLE_WRITTEN_RECENTLY"
+    refused = printed(print_cutover_plan, decide_cutover(lost))
+    assert refused.endswith(f"{until}, or accepted with {accept}.\n")
+    accepted = decide_cutover(lost, {"LEGACY_TABLE_WRITTEN_RECENTLY"})
+    (finding,) = accepted.warnings
+    lines = printed(print_cutover_plan, accepted).splitlines()
+    assert f"  - [{finding.condition}] {finding.message} Accepted." in lines
+    assert not any(finding.remedy in line for line in lines)
+    unprotected = AccessFacts(True, "me", "me", frozenset({"a row filter"}))
+    assert printed(print_cutover_plan, decide_cutover(facts(access=unprotected))).endswith(f"{until}.\n")
+
+
 def test_job_that_wrote_long_ago_is_not_taken_to_be_running() -> None:
     for at in (None, NOW - timedelta(hours=1)):
         assert not decide_cutover(facts(last_write=LastWrite(9, "MERGE", at))).refusals
@@ -496,6 +517,22 @@ CUTOVER = Cutover(NAMES.name, NAMES.renamed, LEGACY_ID, "switching", NOW)
 )
 def test_only_a_complete_compared_copy_is_cut_over(plan: TargetPlan, expected: list[str]) -> None:
     assert names(find_migration_blockers(plan)) == expected
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_offered"),
+    [
+        (target_plan(), True),
+        (target_plan("waiting"), False),
+        (target_plan(cutover=replace(CUTOVER, phase="done")), False),
+        (target_plan(migration={"take_over": True}), False),
+        (target_plan(tracking=Tracking({}, copied=0)), False),
+    ],
+)
+def test_status_offers_the_cutover_of_a_complete_migration(plan: TargetPlan, is_offered: bool) -> None:
+    report = StatusReport(Plan(Project("/p", "p", (plan.dataflow,)), "p", (plan,)))
+    line = f"Next: `tableferry pipelines cutover {TARGET}` lets the readers of {NAMES.name} read {TARGET}."
+    assert (line in printed(print_status, report).splitlines()) is is_offered
 
 
 def test_legacy_table_that_is_read_by_path_is_refused() -> None:

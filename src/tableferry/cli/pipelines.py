@@ -139,7 +139,11 @@ class StreamingOptions:
         return session.metastore(self.warehouse)
 
     def read(self) -> tuple[LoadedProject, pipelines.Pipeline | None, Mapping[str, str]]:
-        """Read the project; return it, its declarative pipeline if it has one, and its tokens."""
+        """Read the project; return it, its declarative pipeline if it has one, and its tokens.
+
+        Raises:
+            TableferryError: The project's files are wrong, or the project has no such target.
+        """
         project, environment, tokens = self.project, self.environment, parse_pairs("--token", self.token)
         pipeline = self._pipeline()
         if isinstance(pipeline, pipelines.DatabricksPipeline):
@@ -149,7 +153,9 @@ class StreamingOptions:
             tokens = {**configured.tokens, **tokens}
         if project is None:
             raise Refused("PROJECT_NOT_NAMED")
-        return pipelines.specs.load(project, environment=environment, reserved=tokens), pipeline, tokens
+        loaded = pipelines.specs.load(project, environment=environment, reserved=tokens)
+        pipelines.target_keys(loaded, self.targets)
+        return loaded, pipeline, tokens
 
     def _pipeline(self) -> pipelines.Pipeline | None:
         return None
@@ -188,6 +194,20 @@ class PrepareOptions(ProjectOptions):
     """The options of `ProjectOptions`; the default engine is Databricks."""
 
     engine: EngineOption = Engine.DATABRICKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutoverOptions(ProjectOptions):
+    """The options of `ProjectOptions`, and the only target."""
+
+    target: Annotated[  # type: ignore[assignment]
+        str, typer.Argument(metavar="TARGET", help="The target whose legacy table's readers are cut over.")
+    ]
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """The name of the target."""
+        return (self.target,)
 
 
 @pipelines_app.command("plan")
@@ -308,10 +328,7 @@ def pipelines_verify(options: ProjectOptions) -> CommandResult:
 
 @pipelines_app.command("cutover")
 def pipelines_cutover(
-    name: Annotated[
-        str, typer.Argument(metavar="TARGET", help="The target whose legacy table's readers are cut over.")
-    ],
-    options: ProjectOptions,
+    options: CutoverOptions,
     undo: Annotated[
         bool, typer.Option("--undo", help="Drop the view, and give the legacy table its old name again.")
     ] = False,
@@ -332,12 +349,10 @@ def pipelines_cutover(
     The legacy table is renamed to NAME__legacy. Run it after the migration is complete and before `finish`;
     after a crash, run it again.
     """
-    if options.targets:
-        raise typer.BadParameter("name the target as the first argument, without --target")
     loaded, spark, pipeline = options.open()
     if dry_run:
         plan = pipelines.plan_cutover(
-            loaded, spark, name, undo=undo, accept=accept or (), pipeline_id=options.pipeline_id,
+            loaded, spark, options.target, undo=undo, accept=accept or (), pipeline_id=options.pipeline_id,
             pipeline=pipeline,
         )  # fmt: skip
         return CommandResult(
@@ -347,13 +362,13 @@ def pipelines_cutover(
         )
     if undo:
         report = pipelines.undo_cutover(
-            loaded, spark, name, pipeline_id=options.pipeline_id, pipeline=pipeline
+            loaded, spark, options.target, pipeline_id=options.pipeline_id, pipeline=pipeline
         )
         return CommandResult(
             pipelines.cutover_data(report), lambda console: pipelines.print_cutover_undo(console, report)
         )
     report = pipelines.cut_over(
-        loaded, spark, name, accept=accept or (), pipeline_id=options.pipeline_id, pipeline=pipeline
+        loaded, spark, options.target, accept=accept or (), pipeline_id=options.pipeline_id, pipeline=pipeline
     )
     return CommandResult(
         pipelines.cutover_data(report), lambda console: pipelines.print_cutover(console, report)

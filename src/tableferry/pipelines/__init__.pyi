@@ -41,6 +41,7 @@ from .model.flows import SqlSource as SqlSource
 from .model.flows import Target as Target
 from .model.steps import PlannedFlow as PlannedFlow
 from .planning.pipeline_port import Pipeline as Pipeline
+from .planning.project import target_keys as target_keys
 from .reports import FinishReport as FinishReport
 from .reports import RunReport as RunReport
 from .reports import StatusReport as StatusReport

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import PySparkException
@@ -162,6 +162,21 @@ def current_catalog(spark: SparkSession | LocalMetastore) -> str:
 def location(spark: SparkSession, name: TableName) -> str:
     """Return the folder of a table, as a URI."""
     return described(spark, name).get("Location", "")
+
+
+def rename_statement(
+    spark: SparkSession, name: TableName, to: TableName, kind: Literal["TABLE", "VIEW"] = "TABLE"
+) -> str:
+    """Return the statement that renames a table or a view.
+
+    Catalogs that the session configures read the catalog's name in the new name as a part of the schema.
+    Unity Catalog resolves a new name without a catalog in the current catalog.
+    """
+    catalog, *rest = to.parts
+    configured = spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None
+    is_bare = len(to.parts) == 3 and (configured or catalog == DEFAULT_CATALOG)
+    new = TableName(tuple(rest)) if is_bare else to
+    return f"ALTER {kind} {name.sql} RENAME TO {new.sql}"
 
 
 def exists(spark: SparkSession, name: TableName) -> bool:

@@ -20,8 +20,9 @@ from tableferry.fleet.warehouse.context import Warehouse
 from tableferry.fleet.warehouse.job_tables import Entry, entries
 from tableferry.fleet.warehouse.step_run import StepRun, pausing
 from tableferry.fleet.warehouse.table_identity import change_if_unchanged
+from tableferry.spark import catalog
 from tableferry.spark.catalog import explaining
-from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
+from tableferry.spark.tables import METASTORES, TableName
 
 
 def rename(step: steps.Rename, run: StepRun) -> Job:
@@ -109,8 +110,7 @@ def rename_table(
 def rename_statement(warehouse: Warehouse, kind: Kind, name: TableName, to: TableName) -> str:
     """Return the statement that renames a table or a view."""
     old = warehouse.iceberg(name) if kind is Kind.ICEBERG else name
-    word = "VIEW" if kind is Kind.VIEW else "TABLE"
-    return f"ALTER {word} {old.sql} RENAME TO {_in_its_catalog(warehouse, to).sql}"
+    return catalog.rename_statement(warehouse.spark, old, to, "VIEW" if kind is Kind.VIEW else "TABLE")
 
 
 def require_fixed_location(name: TableName, entry: Entry) -> None:
@@ -162,14 +162,3 @@ def set_managed(warehouse: Warehouse, name: TableName, *, managed: bool) -> bool
 
     change_if_unchanged(warehouse, (name,), lambda: metastore.alter(warehouse.spark, name, change))
     return True
-
-
-def _in_its_catalog(warehouse: Warehouse, name: TableName) -> TableName:
-    """Return a table's new name in the form that its catalog accepts.
-
-    Catalogs that the session configures read the catalog's name as a part of the schema. Unity Catalog
-    resolves a name without a catalog in the current catalog.
-    """
-    catalog, *rest = name.parts
-    configured = warehouse.spark.conf.get(f"spark.sql.catalog.{catalog}", None) is not None
-    return TableName(tuple(rest)) if configured or catalog == DEFAULT_CATALOG else name

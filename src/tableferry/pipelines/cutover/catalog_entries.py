@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tableferry.errors import TableError, first_line
 from tableferry.pipelines.cutover.facts import MARKER, Column, Entry
 from tableferry.pipelines.cutover.views import DEFINITION
-from tableferry.spark.catalog import MISSING, SPARK_ERRORS, condition, local_folder
+from tableferry.spark.catalog import MISSING, SPARK_ERRORS, condition, local_folder, rename_statement
 from tableferry.spark.driver import in_process
 from tableferry.spark.quoting import unquote
 from tableferry.spark.tables import DEFAULT_CATALOG, METASTORES, TableName
@@ -44,6 +44,10 @@ class SparkCatalog:
     def list_columns(self, name: TableName) -> tuple[str, ...]:
         """Return the names of the columns that readers of a view get."""
         return tuple(self.spark.table(name.sql).columns)
+
+    def rename_statement(self, name: TableName, to: TableName, kind: Literal["TABLE", "VIEW"]) -> str:
+        """Return the statement that renames a table or a view."""
+        return rename_statement(self.spark, name, to, kind)
 
     def execute(self, statement: str) -> None:
         """Run a statement."""

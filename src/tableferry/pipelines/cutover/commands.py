@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from tableferry.access.unity_catalog import UnityAccess, is_in_unity_catalog
 from tableferry.errors import Refused
 from tableferry.pipelines import specs
 from tableferry.pipelines.cutover.catalog_entries import SparkCatalog
+from tableferry.pipelines.cutover.facts import CutoverNames
 from tableferry.pipelines.cutover.findings import check_accepted
 from tableferry.pipelines.cutover.gathering import gather_cutover, gather_undo
 from tableferry.pipelines.cutover.lag import LegacyLag, read_lag
@@ -54,8 +55,8 @@ def plan_cutover(
 ) -> CutoverPlan:
     """Plan the cutover of a target's readers, or its undo, without writing.
 
-    Findings about readers that prevent it are in `CutoverPlan.refusals`; they aren't raised. The other
-    arguments are those of `commands.plan`.
+    Findings about readers that prevent it are in `CutoverPlan.refusals`; they aren't raised. The notes of an
+    undo state which source commits the legacy table lacks. The other arguments are those of `commands.plan`.
 
     Args:
         project: The project, as for `commands.plan`.
@@ -74,7 +75,14 @@ def plan_cutover(
     """
     check_accepted(accept)
     opened = _open(project, spark, target, pipeline_id, environment, pipeline)
-    return _decide_undo(opened) if undo else _decide_cutover(opened, accept)
+    if not undo:
+        return _decide_cutover(opened, accept)
+    plan = _decide_undo(opened)
+    legacy = plan.facts.legacy
+    if plan.refusals or legacy is None:
+        return plan
+    lag = _read_lag(opened, plan.facts.names, legacy.name)
+    return replace(plan, notes=(*map(str, lag.sources), lag.advice))
 
 
 def cut_over(
@@ -136,11 +144,7 @@ def undo_cutover(
     with opened.lock_targets() as runner.check_lease:
         plan = _require_allowed(_decide_undo(opened))
         CutoverPerformer(SparkCatalog(spark), opened.store, None, runner.before_effect).perform(plan)
-    (dataflow,) = opened.project.select_dataflows(opened.request.only)
-    start = opened.store.read(dataflow.target.name).migration_start
-    return CutoverReport(
-        plan, read_lag(spark, opened.project, dataflow.migration, start, plan.facts.names.name)
-    )
+    return CutoverReport(plan, _read_lag(opened, plan.facts.names, plan.facts.names.name))
 
 
 def _open(
@@ -162,6 +166,12 @@ def _decide_cutover(opened: OpenedProject, accept: Collection[str]) -> CutoverPl
     name = recorded.name if recorded else dataflow.migration.table if dataflow.migration else None
     access = _open_access(spark, name) if name else None
     return decide_cutover(gather_cutover(opened, SparkCatalog(spark), access), accept)
+
+
+def _read_lag(opened: OpenedProject, names: CutoverNames, current: TableName) -> LegacyLag:
+    (dataflow,) = opened.project.select_dataflows(opened.request.only)
+    start = opened.store.read(dataflow.target.name).migration_start
+    return read_lag(opened.spark, opened.project, dataflow.migration, start, names, current)
 
 
 def _decide_undo(opened: OpenedProject) -> CutoverPlan:

@@ -104,7 +104,7 @@ def find_migration_blockers(target: TargetPlan) -> tuple[Finding, ...]:
     if target.phase != "complete":
         phase = "; ".join([phase_label(target.phase), *(wait.why.sentence for wait in target.waits)])
         return (Finding("CUTOVER_NOT_COMPLETE", target=name, phase=phase),)
-    if not state.tracking or state.tracking.verified != "match":
+    if not state.is_copy_verified:
         return (Finding("CUTOVER_COPY_NOT_COMPARED", target=name, table=migration.table),)
     return ()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tableferry.amounts import counted
 from tableferry.errors import StateError, TableError
 from tableferry.formats.delta.commits import Commit, commits_since
+from tableferry.pipelines.cutover.facts import CutoverNames
 from tableferry.pipelines.handover.stream_checkpoints import OldStream, classify_commits, read_batch_offsets
 from tableferry.pipelines.model.flows import Migration, Project
 from tableferry.pipelines.model.source_offsets import DeltaOffset
@@ -99,16 +100,18 @@ class LegacyLag:
 
 def read_lag(
     spark: SparkSession, project: Project, migration: Migration | None, start: MigrationStart | None,
-    legacy: TableName,
+    names: CutoverNames, current: TableName,
 ) -> LegacyLag:  # fmt: skip
     """Compare the sources' newest versions with the positions that the legacy table has reached.
 
     It has reached the baselines, or the newest batch of the old streams that continued after the copy.
+    ``current`` is the name that the legacy table has now: one of ``names``.
     """
+    legacy = names.name
     folders = [str(folder) for folder in project.list_checkpoint_folders(migration)] if migration else []
     if start is None:
         return LegacyLag(legacy, streams=tuple(folders))
-    reached = _read_stream_positions(spark, project, migration, start, legacy)
+    reached = _read_stream_positions(spark, project, migration, start, current)
     lags = [_read_source_lag(spark, baseline, reached) for baseline in start.baselines.values()]
     return LegacyLag(legacy, tuple(lags), tuple(folders))
 

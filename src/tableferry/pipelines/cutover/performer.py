@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Literal, Protocol, assert_never
 
 from tableferry.errors import Refused, TableError
 from tableferry.pipelines.cutover.facts import Entry
@@ -22,7 +22,7 @@ from tableferry.pipelines.engines.port import EffectHook
 from tableferry.pipelines.state.store import StateStore
 from tableferry.progress import task
 from tableferry.spark.catalog import explaining
-from tableferry.spark.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.tables import TableName
 
 if TYPE_CHECKING:
     from tableferry.access.unity_catalog import UnityAccess
@@ -38,6 +38,9 @@ class CutoverCatalog(Protocol):
 
     def list_columns(self, name: TableName) -> tuple[str, ...]:
         """Return the names of the columns that readers of a view get."""
+
+    def rename_statement(self, name: TableName, to: TableName, kind: Literal["TABLE", "VIEW"]) -> str:
+        """Return the statement that renames a table or a view."""
 
     def execute(self, statement: str) -> None:
         """Run a statement."""
@@ -80,12 +83,12 @@ class CutoverPerformer:
                 if self._catalog.read(to).is_legacy(table_id):
                     return
                 self._require(self._catalog.read(name).is_legacy(table_id), name, "the legacy table")
-                self._run(name, f"ALTER TABLE {name.sql} RENAME TO {_new_name(to).sql}")
+                self._run(name, self._catalog.rename_statement(name, to, "TABLE"))
             case RenameView(name, to, table_id):
                 if self._catalog.read(to).is_cutover_view(table_id):
                     return
                 self._require(self._catalog.read(name).is_cutover_view(table_id), name, "the view")
-                self._run(name, f"ALTER VIEW {name.sql} RENAME TO {_new_name(to).sql}")
+                self._run(name, self._catalog.rename_statement(name, to, "VIEW"))
             case DropView(view, table_id):
                 entry = self._catalog.read(view)
                 if entry.kind != "missing":
@@ -123,8 +126,3 @@ class CutoverPerformer:
     def _run(self, name: TableName, statement: str) -> None:
         with explaining("CUTOVER_STATEMENT_FAILED", name=name, statement=statement):
             self._catalog.execute(statement)
-
-
-def _new_name(name: TableName) -> TableName:
-    """Return a new name as catalogs accept it: Spark reads its default catalog's name as a schema."""
-    return TableName(name.parts[1:]) if len(name.parts) == 3 and name.parts[0] == DEFAULT_CATALOG else name

@@ -40,7 +40,7 @@ class CutoverPlan:
         steps: The remaining steps, in order; empty if nothing is left to do.
         warnings: Findings that don't prevent it.
         refusals: Findings that prevent it; then there are no steps.
-        notes: What readers get.
+        notes: What readers get; of an undo, which source commits the legacy table lacks.
     """
 
     facts: CutoverFacts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tableferry.pipelines.cutover.commands import CutoverReport
+from tableferry.pipelines.cutover.findings import ACCEPTABLE
 from tableferry.pipelines.cutover.plan import CutoverPlan
 from tableferry.pipelines.reports import print_finding
 
@@ -55,7 +56,9 @@ def print_cutover_plan(console: Console, plan: CutoverPlan, *, undo: bool = Fals
     for refusal in plan.refusals:
         print_finding(console, refusal, "  ! ")
     if plan.refusals:
-        console.print("No reader can be cut over until the lines marked ! are fixed.")
+        names = dict.fromkeys(found.condition for found in plan.refusals if found.condition in ACCEPTABLE)
+        accept = f", or accepted with {' '.join(f'--accept {name}' for name in names)}" if names else ""
+        console.print(f"No reader can be cut over until the lines marked ! are fixed{accept}.")
     elif plan.steps:
         console.print("Nothing was changed. Without --dry-run, the command performs these steps.")
     else:
@@ -94,4 +97,7 @@ def _print_findings(console: Console, plan: CutoverPlan) -> None:
     for note in plan.notes:
         console.print(f"  - {note}")
     for warning in plan.warnings:
-        print_finding(console, warning, "  - ")
+        if warning.condition in ACCEPTABLE:
+            console.print(f"  - [{warning.condition}] {warning.message} Accepted.")
+        else:
+            print_finding(console, warning, "  - ")

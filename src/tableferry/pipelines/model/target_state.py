@@ -186,6 +186,11 @@ class TargetState:
         return not (self.migration_start or self.elsewhere or self.finished)
 
     @property
+    def is_copy_verified(self) -> bool:
+        """Whether the copy was compared with the legacy table, and equals it."""
+        return self.tracking is not None and self.tracking.verified == "match"
+
+    @property
     def pending_cutover(self) -> Cutover | None:
         """The cutover that began and is neither done nor undone; until then, the old name may be a view."""
         return self.cutover if self.cutover and not self.cutover.is_done else None
