@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
 from tests.conditions import check, names, raises
 from tests.soak import amount, slow_examples
 from tests.unit.test_pipeline_reports import printed
@@ -36,7 +37,7 @@ from tableferry.pipelines.cutover.facts import (
     LastWrite,
 )
 from tableferry.pipelines.cutover.findings import EFFECTS, check_accepted
-from tableferry.pipelines.cutover.gathering import find_last_write, find_migration_blockers
+from tableferry.pipelines.cutover.gathering import _read_access, find_last_write, find_migration_blockers
 from tableferry.pipelines.cutover.lag import LegacyLag, SourceLag, count_lag
 from tableferry.pipelines.cutover.performer import CutoverPerformer
 from tableferry.pipelines.cutover.plan import CutoverPlan, decide_cutover, decide_undo
@@ -343,6 +344,50 @@ def test_row_filters_and_masks_are_read_and_refused_if_the_target_lacks_them(
     assert plan.steps == ()
     same = replace(access, target_protections=protections)
     assert names(decide_cutover(facts(access=same)).warnings) == ["VIEW_OWNER_DIFFERS"]
+    other = replace(access, target_protections={"a row filter": "main.s.everyone(id)"})
+    (refusal,) = decide_cutover(facts(access=other)).refusals
+    check(
+        refusal,
+        "READERS_GET_OTHER_PROTECTION",
+        before="['a row filter f(id)']",
+        after="['a row filter main.s.everyone(id)']",
+    )
+
+
+def test_jobs_that_read_the_legacy_table_are_listed_from_the_lineage(logged_in: FakeWorkspace) -> None:
+    logged_in.put_table(plain(NAMES.name), "me@corp.com")
+    logged_in.put_table(plain(TARGET), "me@corp.com")
+    queries = []
+
+    def rows(query: str) -> list[tuple[str, str]]:
+        queries.append(query)
+        return [("DBSQL_DASHBOARD", "d7"), ("JOB", "12"), ("PIPELINE", "own"), ("PIPELINE", "theirs")]
+
+    def read(query: Callable[[str], Any]) -> CutoverPlan:
+        access = _read_access(
+            UnityAccess(workspace.client(), query), table(NAMES.name, LEGACY_ID), TARGET, "own"
+        )
+        return decide_cutover(facts(access=replace(access, owner="")))
+
+    (finding,) = read(rows).warnings
+    check(
+        finding,
+        "LEGACY_NAME_READ_BY_JOBS",
+        days=30,
+        entities=["dbsql dashboard d7", "job 12", "pipeline theirs"],
+    )
+    (query,) = queries
+    assert f"source_table_full_name = '{plain(NAMES.name)}'" in query
+
+    def fail(_: str) -> None:
+        raise AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] system.access.table_lineage")
+
+    plan = read(fail)
+    (finding,) = plan.warnings
+    check(finding, "LEGACY_READERS_UNKNOWN", name=plain(NAMES.name))
+    assert plan.steps
+    (_, unlisted) = decide_cutover(facts()).notes
+    assert "a metastore doesn't record who reads" in unlisted
 
 
 def test_foreign_catalogs_that_mirror_a_metastore_table_are_listed(
@@ -385,7 +430,15 @@ def test_each_difference_that_readers_notice_is_a_finding() -> None:
         foreign_tables=("mirror.shop.orders",),
         last_write=LastWrite(9, "MERGE", NOW - timedelta(minutes=4)),
         writes=LegacyWrites(foreign_commits={"MERGE": [9]}),
-        access=AccessFacts(True, "boss", "me", frozenset({"a row filter"}), frozenset()),
+        access=AccessFacts(
+            True,
+            "boss",
+            "me",
+            {"a row filter": "f(id)", "a mask on column v": "g(v)"},
+            {"a mask on column v": "h(v)"},
+            ("job 12",),
+            "system.access.table_lineage can't be read",
+        ),
     )
     plan = decide_cutover(given)
     found = {finding.condition: finding for finding in (*plan.refusals, *plan.warnings)}
@@ -423,7 +476,7 @@ def test_dry_run_names_the_findings_that_can_be_accepted_and_prints_no_remedy_of
     lines = printed(print_cutover_plan, accepted).splitlines()
     assert f"  - [{finding.condition}] {finding.message} Accepted." in lines
     assert not any(finding.remedy in line for line in lines)
-    unprotected = AccessFacts(True, "me", "me", frozenset({"a row filter"}))
+    unprotected = AccessFacts(True, "me", "me", {"a row filter": "f(id)"})
     assert printed(print_cutover_plan, decide_cutover(facts(access=unprotected))).endswith(f"{until}.\n")
 
 

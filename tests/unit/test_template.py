@@ -528,8 +528,8 @@ def test_every_bundle_has_a_job_that_checks_the_workspace(matrix: list[tuple[Ans
             parameters = task["python_wheel_task"]["parameters"]
             assert parameters[:2] == ["doctor", "--markdown"]
             options = parameters[2:]
-            known = {"--route", "--catalog", "--schema", "--state", "--store", "--pipeline-id"}
-            assert set(options[::2]) <= known
+            known = "--route --catalog --schema --state --pipeline-id --store --settings --env"
+            assert set(options[::2]) <= set(known.split())
             pairs = zip(options[::2], options[1::2], strict=True)
             routes |= {value for name, value in pairs if name == "--route"}
         assert routes == (JOBS.keys() if answers["route"] == "all" else {answers["route"]})

@@ -34,8 +34,33 @@ WHERE source_table_full_name = {table}
   AND created_by IS NOT NULL
 """
 
+ENTITIES_QUERY = """
+SELECT entity_type, entity_id
+FROM system.access.table_lineage
+WHERE source_table_full_name = {table}
+  AND event_date >= date_sub(current_date(), {days})
+  AND entity_id IS NOT NULL
+GROUP BY ALL ORDER BY ALL
+"""
+
 # Errors that every later table of this session would have too.
 _LASTING = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "NO_SUCH_CATALOG", "INSUFFICIENT_PERMISSIONS")
+
+
+def list_reading_entities(rows: Rows, table: TableName, days: int) -> tuple[str, ...]:
+    """Return the jobs, pipelines, notebooks and dashboards that read a table in the last ``days`` days.
+
+    Each is a type and an id, such as ``job 123``. Lineage doesn't record all reads.
+
+    Raises:
+        Refused: The system table can't be read.
+    """
+    name = literal(".".join(table.parts).lower())
+    try:
+        found = rows(ENTITIES_QUERY.format(table=name, days=days))
+        return tuple(f"{kind.lower().replace('_', ' ')} {identifier}" for kind, identifier in found)
+    except SPARK_ERRORS as error:
+        raise Refused("LINEAGE_NOT_READABLE", reason=first_line(error)) from error
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from tableferry import workspace
 from tableferry.access import grants, tags
 from tableferry.access.grants import Change, Grants
-from tableferry.access.lineage import Lineage, Rows
+from tableferry.access.lineage import Lineage, Rows, list_reading_entities
 from tableferry.access.principals import Principals
 from tableferry.access.users_file import Users, key
 from tableferry.errors import Refused, TableError, first_line
@@ -108,7 +108,7 @@ class UnityAccess:
         """
         old, new = self._info(source), self._info(target)
         is_view = _is_view(new)
-        if not is_view and (hiding := _protections(old) - _protections(new)):
+        if not is_view and (hiding := _protections(old).keys() - _protections(new).keys()):
             raise Refused("TARGET_WITHOUT_PROTECTION", table=source, hiding=sorted(hiding), target=target)
         self._carry_tags_and_grants(source, target, is_view=is_view)
         if old.owner and old.owner != new.owner:
@@ -132,9 +132,13 @@ class UnityAccess:
         changes = grants.changes_for_view if is_view else grants.changes_to_match
         self._change_until_done(target, lambda before: changes(granted, before))
 
-    def list_protections(self, table: TableName) -> frozenset[str]:
-        """Describe the row filter and the column masks of a table."""
-        return frozenset(_protections(self._info(table)))
+    def list_protections(self, table: TableName) -> Mapping[str, str]:
+        """Return the row filter and the column masks of a table, each with its function and arguments."""
+        return _protections(self._info(table))
+
+    def list_reading_entities(self, table: TableName, days: int) -> tuple[str, ...]:
+        """Return the jobs and other entities that read a table, as `lineage.list_reading_entities`."""
+        return list_reading_entities(self._rows, table, days)
 
     def read_owner(self, table: TableName) -> str:
         """Return the owner of a table, as the catalog spells it."""
@@ -320,10 +324,20 @@ def _path(table: TableName) -> str:
     return quote(".".join(table.parts), safe="")
 
 
-def _protections(info: TableInfo) -> set[str]:
-    """Describe the row filters and column masks of a table."""
-    hiding = {"a row filter"} if info.row_filter else set()
-    return hiding | {f"a mask on column {column.name}" for column in info.columns or () if column.mask}
+def _protections(info: TableInfo) -> dict[str, str]:
+    """Return the functions of a table's row filter and column masks, by a description of each."""
+    found = {}
+    if info.row_filter:
+        found["a row filter"] = _call(info.row_filter.function_name, info.row_filter.input_column_names)
+    for column in info.columns or ():
+        if column.mask:
+            inputs = [column.name or "", *(column.mask.using_column_names or ())]
+            found[f"a mask on column {column.name}"] = _call(column.mask.function_name, inputs)
+    return found
+
+
+def _call(function: str | None, inputs: Sequence[str] | None) -> str:
+    return f"{function}({', '.join(inputs or ())})"
 
 
 def _is_view(info: TableInfo) -> bool:

@@ -14,6 +14,9 @@ from tableferry.spark.tables import TableName
 MARKER = "tableferry.cutover"
 """The property of a view that `cutover` created; its value is the id of the legacy table."""
 
+READING_DAYS = 30
+"""The period in which a cutover looks for jobs that read the legacy table."""
+
 EntryKind = Literal["missing", "table", "view"]
 
 
@@ -106,15 +109,20 @@ class AccessFacts:
         is_unity: Grants and tags exist, and are carried over.
         owner: The owner of the legacy table.
         me: The user that runs the cutover.
-        legacy_protections: Row filters and column masks of the legacy table, in words.
+        legacy_protections: The functions of the row filter and the column masks of the legacy table, by a
+            description of each.
         target_protections: The same of the target.
+        reading_entities: The jobs, pipelines, notebooks and dashboards that read the legacy table lately.
+        why_no_entities: Why these can't be listed; empty if they can.
     """
 
     is_unity: bool = False
     owner: str = ""
     me: str = ""
-    legacy_protections: frozenset[str] = frozenset()
-    target_protections: frozenset[str] = frozenset()
+    legacy_protections: Mapping[str, str] = field(default_factory=dict)
+    target_protections: Mapping[str, str] = field(default_factory=dict)
+    reading_entities: tuple[str, ...] = ()
+    why_no_entities: str = ""
 
 
 @dataclass(frozen=True)

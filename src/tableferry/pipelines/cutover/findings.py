@@ -10,7 +10,7 @@ from typing import Literal
 from tableferry.amounts import joined
 from tableferry.errors import Finding, InputError
 from tableferry.pipelines.cutover.differences import find_differences
-from tableferry.pipelines.cutover.facts import CutoverFacts, Entry
+from tableferry.pipelines.cutover.facts import READING_DAYS, CutoverFacts, Entry
 
 Effect = Literal["refuses", "refuses unless accepted", "warns"]
 
@@ -19,9 +19,12 @@ EFFECTS: dict[str, Effect] = {
     "FOREIGN_CATALOG_READS_LEGACY_NAME": "warns",
     "LEGACY_FILES_MOVE": "warns",
     "LEGACY_NAME_READ_BY_FLOW": "refuses unless accepted",
+    "LEGACY_NAME_READ_BY_JOBS": "warns",
     "LEGACY_NAME_READ_BY_VIEWS": "warns",
+    "LEGACY_READERS_UNKNOWN": "warns",
     "LEGACY_TABLE_WRITTEN_RECENTLY": "refuses unless accepted",
     "LEGACY_TABLE_WRITTEN_SINCE_COPY": "warns",
+    "READERS_GET_OTHER_PROTECTION": "refuses unless accepted",
     "READERS_LOSE_COLUMNS": "refuses unless accepted",
     "READERS_LOSE_CONSTRAINTS": "warns",
     "READERS_LOSE_LAYOUT": "warns",
@@ -81,10 +84,7 @@ def find_reader_findings(facts: CutoverFacts, legacy: Entry, target: Entry) -> I
     After the rename of the legacy table, only its differences from the target still matter.
     """
     yield from find_differences(legacy, target)
-    if hiding := facts.access.legacy_protections - facts.access.target_protections:
-        yield Finding(
-            "CUTOVER_TARGET_UNPROTECTED", table=legacy.name, hiding=sorted(hiding), target=facts.target
-        )
+    yield from _compare_protections(facts, legacy)
     if legacy.name.key == facts.names.renamed.key:
         return
     if facts.access.owner and facts.access.owner != facts.access.me:
@@ -93,6 +93,23 @@ def find_reader_findings(facts: CutoverFacts, legacy: Entry, target: Entry) -> I
     yield from _find_writers(facts, legacy)
     if legacy.moves_with_name:
         yield Finding("LEGACY_FILES_MOVE", table=legacy.name, location=legacy.location)
+
+
+def _compare_protections(facts: CutoverFacts, legacy: Entry) -> Iterator[Finding]:
+    before, after = facts.access.legacy_protections, facts.access.target_protections
+    if hiding := before.keys() - after.keys():
+        yield Finding(
+            "CUTOVER_TARGET_UNPROTECTED", table=legacy.name, hiding=sorted(hiding), target=facts.target
+        )
+    changed = [what for what, function in before.items() if after.get(what, function) != function]
+    if changed:
+        yield Finding(
+            "READERS_GET_OTHER_PROTECTION",
+            table=legacy.name,
+            target=facts.target,
+            before=[f"{what} {before[what]}" for what in changed],
+            after=[f"{what} {after[what]}" for what in changed],
+        )
 
 
 def _find_dependents(facts: CutoverFacts) -> Iterator[Finding]:
@@ -108,6 +125,16 @@ def _find_dependents(facts: CutoverFacts) -> Iterator[Finding]:
         )
     if facts.view_readers:
         yield Finding("LEGACY_NAME_READ_BY_VIEWS", name=name, views=[*map(str, facts.view_readers)])
+    if entities := facts.access.reading_entities:
+        yield Finding(
+            "LEGACY_NAME_READ_BY_JOBS",
+            name=name,
+            entities=list(entities),
+            days=READING_DAYS,
+            renamed=renamed,
+        )
+    if reason := facts.access.why_no_entities:
+        yield Finding("LEGACY_READERS_UNKNOWN", name=name, reason=reason, renamed=renamed)
     if facts.foreign_tables:
         yield Finding("FOREIGN_CATALOG_READS_LEGACY_NAME", name=name, tables=list(facts.foreign_tables))
 

@@ -11,7 +11,14 @@ from tableferry.access.foreign_catalogs import list_foreign_tables
 from tableferry.errors import Finding, Refused, TableError
 from tableferry.formats.delta.commits import Commit, commits_since
 from tableferry.pipelines.cutover import readers
-from tableferry.pipelines.cutover.facts import AccessFacts, CutoverFacts, CutoverNames, Entry, LastWrite
+from tableferry.pipelines.cutover.facts import (
+    READING_DAYS,
+    AccessFacts,
+    CutoverFacts,
+    CutoverNames,
+    Entry,
+    LastWrite,
+)
 from tableferry.pipelines.cutover.performer import CutoverCatalog
 from tableferry.pipelines.handover.stream_checkpoints import COMMIT_LIMIT, classify_commits
 from tableferry.pipelines.model.facts import LegacyWrites
@@ -47,7 +54,7 @@ def gather_cutover(
     base = replace(
         base,
         recorded_target_id=known.table_id if known else "",
-        access=_read_access(access, legacy, target.target),
+        access=_read_access(access, legacy, target.target, planned.pipeline_id),
     )
     if legacy is None or legacy.name.key == names.renamed.key:
         # The readers of the old name have been cut over already.
@@ -145,15 +152,26 @@ def _read_entries(catalog: CutoverCatalog, names: Sequence[TableName]) -> dict[s
     return {name.key: catalog.read(name) for name in names}
 
 
-def _read_access(access: UnityAccess | None, legacy: Entry | None, target: TableName) -> AccessFacts:
+def _read_access(
+    access: UnityAccess | None, legacy: Entry | None, target: TableName, pipeline_id: str
+) -> AccessFacts:
     if access is None or legacy is None:
         return AccessFacts()
+    entities: tuple[str, ...] = ()
+    why_unknown = ""
+    try:
+        entities = access.list_reading_entities(legacy.name, READING_DAYS)
+    except Refused as error:
+        why_unknown = error.message
     return AccessFacts(
         True,
         access.read_owner(legacy.name),
         access.current_user,
         access.list_protections(legacy.name),
         access.list_protections(target),
+        # The migration's own pipeline has read the table to copy it.
+        tuple(entity for entity in entities if entity != f"pipeline {pipeline_id}"),
+        why_unknown,
     )
 
 

@@ -177,9 +177,17 @@ def _missing_legacy_table(facts: CutoverFacts) -> Finding:
 
 def _describe_view(facts: CutoverFacts, definition: ViewDefinition) -> tuple[str, ...]:
     name, target = facts.names.name, facts.target
-    if not definition.columns:
-        return (f"readers of {name} get every column of {target}, also columns that it gets later",)
+    if definition.columns:
+        columns = (
+            f"readers of {name} get the columns in their order of today: {', '.join(definition.names)}; "
+            f"after {target} gets a column, run this command again to show it"
+        )
+    else:
+        columns = f"readers of {name} get every column of {target}, also columns that it gets later"
+    if facts.access.is_unity:
+        return (columns,)
     return (
-        f"readers of {name} get the columns in their order of today: {', '.join(definition.names)}; "
-        f"after {target} gets a column, run this command again to show it",
+        columns,
+        f"a metastore doesn't record who reads {name}: streams outside this project that read it stop at the "
+        f"view; let them read {facts.names.renamed}",
     )
