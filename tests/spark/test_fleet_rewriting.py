@@ -216,7 +216,7 @@ def commits(ours: Fleet, form: TargetFormat) -> list[dict[str, str | None]]:
 DAYS = ["day=__HIVE_DEFAULT_PARTITION__", "day=a", "day=b c"]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [TargetFormat.ICEBERG, pytest.param(TargetFormat.DELTA, marks=soak.slow)])
 def test_written_chunks_are_kept_after_a_crash_at_any_point(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
@@ -260,7 +260,7 @@ def test_rows_written_during_the_rewrite_are_copied(ours: Fleet, tmp_path: Path,
     assert with_nulls(ours.rows("facts")) == ours.rows(name)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [pytest.param(TargetFormat.ICEBERG, marks=soak.slow), TargetFormat.DELTA])
 def test_only_changed_partitions_are_rewritten_while_writes_are_blocked(
     ours: Fleet, tmp_path: Path, form: TargetFormat
 ) -> None:
