@@ -117,7 +117,7 @@ def _undo(patterns: Sequence[str], fleet_options: FleetOptions) -> CommandResult
         queued, archived = fleet.select_archived(opened.store, patterns)
         jobs = [*queued, *archived]
         now, by = opened.store.now(), current_user()
-        markings = fleet.unmark_to_close(opened.store, jobs, now, by, opened.warehouse)
+        markings = fleet.unmark_to_close(opened.store, jobs, now, by, opened.warehouse_opener())
     return _marking_result(markings, "")
 
 

@@ -50,10 +50,10 @@ def preflight(warehouse: Warehouse, job: Moving, directories: TableDirectories) 
 
 
 def repeat_preflight(step: steps.RepeatPreflight, run: StepRun) -> Job:
-    """Pause the job at the first finding; weeks may have passed since the last preflight.
+    """Repeat the checks of `first_finding`, and return the job unchanged.
 
     Raises:
-        StepPaused: There is a finding.
+        StepPaused: There is a finding; the caller pauses the job with it.
         TableError: As in `first_finding`.
         Refused: As in `first_finding`.
     """
@@ -62,9 +62,10 @@ def repeat_preflight(step: steps.RepeatPreflight, run: StepRun) -> Job:
 
 
 def first_finding(warehouse: Warehouse, job: Job) -> PauseFinding | None:
-    """Repeat the catalog's checks right before a migration starts, and return the first finding.
+    """Repeat the preflight's checks of the catalog right before a migration starts; return the first finding.
 
-    Tables may have changed since `preflight`, which may have run weeks ago.
+    Tables may have changed since `preflight`, which may have run weeks ago. Files and rows aren't checked
+    again.
 
     Raises:
         TableError: The table doesn't exist, or its metadata can't be read.

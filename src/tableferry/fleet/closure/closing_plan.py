@@ -2,8 +2,8 @@
 
     completed ─ fleet close TABLE ─> marked (close_at) ─ the window is over ─> closing (a note) ─> closed
 
-Until the leftovers are noted, the mark can be removed and the job reverted. After the note, neither is
-possible, because the Hive table may be dropped at any time.
+Until the leftovers are noted, the mark can be removed and the job reverted. After the note, both are possible
+only while the archived Hive table exists: first the mark is removed, then the job is reverted.
 """
 
 from __future__ import annotations

@@ -136,9 +136,10 @@ def stored_types(columns: Iterable[HiveColumn]) -> dict[ColumnPath, Type]:
 
 
 def iceberg_ids(columns: Iterable[HiveColumn]) -> dict[ColumnPath, int]:
-    """Return the ids that a new Iceberg table assigns to columns and fields, by paths in lower case.
+    """Return the ids, from 1, that a new Iceberg table assigns to columns and fields, by paths in lower case.
 
-    A struct's fields get ids before their nested fields, as in ``AssignFreshIds`` in Iceberg's sources.
+    Pass all columns of the table, also its partition columns, because they count. A struct's fields get ids
+    before their nested fields, as in ``AssignFreshIds`` in Iceberg's sources.
     """
     numbers, ids = count(1), dict[ColumnPath, int]()
 

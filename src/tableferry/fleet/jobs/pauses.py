@@ -29,7 +29,11 @@ def remedy(job: Job) -> str:
 
 
 def remedy_of(code: str) -> str:
-    """Return the remedy for a reason, by its code; a person may have written another reason."""
+    """Return the remedy for a reason's code.
+
+    For any other text, such as a person's reason or a code with details, it is the advice to follow the
+    reason.
+    """
     known = code.strip() in {reason.value for reason in PauseReason if reason is not PauseReason.NONE}
     return conditions()[code.strip()].remedy if known else "Follow the reason."
 

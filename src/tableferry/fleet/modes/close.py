@@ -35,7 +35,7 @@ class MarkResult:
 
     Attributes:
         job: The job after the change.
-        error: Why the job wasn't changed; may be empty.
+        error: Why the job can't be changed; empty if it was changed or had nothing to change.
     """
 
     job: Job
@@ -82,7 +82,19 @@ def mark_to_close(
 def unmark_to_close(
     store: Store, jobs: Iterable[Job], now: datetime, by: str, warehouse: Callable[[], Warehouse]
 ) -> list[MarkResult]:
-    """Remove marks; after a close has begun, this is possible while the archived Hive table exists."""
+    """Remove the marks of jobs to be closed, and return the result of each, in order.
+
+    After a close has begun, this is possible while the recorded archived Hive table exists. A job without a
+    mark stays as it is, without an error.
+
+    Args:
+        store: The queue.
+        jobs: The jobs.
+        now: The time of the change.
+        by: The person whom the event names.
+        warehouse: Returns the warehouse; called only for a job whose close has begun. If it fails, the marks
+            of earlier jobs stay removed.
+    """
 
     def edit(job: Job) -> Job:
         if job.record.closed is not None or not job.record.closing:

@@ -71,19 +71,25 @@ def communicate(
 ) -> CommunicateReport:
     """Notify owners and readers of their tables' migration; `Delivery` guarantees that none is dropped.
 
+    Notifications that the mail server doesn't accept, or that it can't be reached, are in the report.
+
     Args:
         store: The queue.
         settings: The fleet's settings.
         worker: The name of this worker; unique among processes.
         clock: Returns the time.
         batch_size: The maximum number of jobs.
-        share: The number of this worker, from zero, and the number of workers.
-        dry_run_to: Write the notifications to this folder as .eml files, and change nothing.
+        share: The number of this worker, from zero, and the number of workers. It claims jobs of its share
+            first, then others. A dry run ignores it.
+        dry_run_to: Write the notifications to this folder as .eml files, instead of those of an earlier dry
+            run. Nothing is sent, and the queue isn't changed.
         outbox: Returns the outbox that sends notifications.
 
     Raises:
-        InputError: A template or an address in the settings is invalid; nothing was sent.
-        TableferryError: The password can't be read, or the queue can't be reached.
+        InputError: A template or an address in the settings is invalid, or the password is missing; nothing
+            was sent.
+        TableferryError: The password's secret can't be read, the queue can't be reached, or the folder can't
+            be created.
     """
     templates = Templates(settings.mail)
     check_addresses(settings.mail)

@@ -41,7 +41,11 @@ class Change:
 
     @property
     def condition(self) -> Selection:
-        """The condition on the job's row, as `is_allowed` has it for a row that was read."""
+        """The condition under which the job's row is still the one that was read.
+
+        The row is in the queue, with the revision and the claim that were read, or free at ``free_at``.
+        Without ``free_at``, `read` must have a claim.
+        """
         claim = _c.claimed_by == self.read.claimed_by if self.free_at is None else free(self.free_at)
         return and_(in_queue(), _c.task_id == self.read.task_id, _c.revision == self.read.revision, claim)
 

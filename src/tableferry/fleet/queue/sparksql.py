@@ -161,7 +161,14 @@ def _value(value: Any) -> Any:
 
 
 def source(columns: Iterable[Column[Any]], *more: str) -> str:
-    """Return the query that reads rows from the parameter ``:new``; further columns have their types."""
+    """Return the query that reads rows from the parameter ``:new``, which `in_json` writes.
+
+    A time is a BIGINT of microseconds, which `read` converts; a value of JSON stays a text.
+
+    Args:
+        columns: Columns of a table.
+        more: Further columns, each with its name and type, such as ``author STRING``.
+    """
     shape = ", ".join([*(f"{column.name} {_json_type(column)}" for column in columns), *more])
     return f"SELECT inline(from_json(:new, 'ARRAY<STRUCT<{shape}>>'))"
 

@@ -170,8 +170,8 @@ class Store(ABC):
             now: The time.
             lease: How long the claim holds.
             limit: The maximum number of jobs.
-            share: The worker is the I-th (from 0) of N. It prefers a share of the jobs, and takes others
-                if its share is empty.
+            share: The worker is the I-th (from 0) of N. It takes the jobs of its share first, then
+                others up to ``limit``.
 
         Returns:
             The jobs with the claim, by their task_id; none if no job is left.

@@ -133,7 +133,11 @@ def rules(ago: Ago, rest: timedelta) -> tuple[Rule, ...]:
 
 
 def stuck_jobs(ago: Ago, rest: timedelta) -> Select[Any]:
-    """Select stuck jobs: task_id, rule (the number of the first that applies), since, changed_at, level."""
+    """Select the stuck jobs, in no order: task_id, rule, since, changed_at, level.
+
+    ``rule`` is the index, from 0, of the first of the `rules` that applies; the arguments are theirs too.
+    ``level`` is that of the job's earliest notification that is late, whatever the rule; null without one.
+    """
     by_rule = rules(ago, rest)
     columns = _columns_of(rule.applies for rule in by_rule) | _columns_of(rule.since for rule in by_rule)
     changed = (

@@ -37,14 +37,14 @@ _WRONG_FORMAT = ("FileFormatException", "InvalidAvroMagicException")
 def list_blockers(
     spark: SparkSession, table: HiveTable, files: Sequence[ListedFile], defaults: Mapping[str, str]
 ) -> list[str]:
-    """List the files that can't be added to a Hive table's Iceberg copy, and why.
+    """List the files that can't be added to a Hive table's Iceberg copy: the path and the reason of each.
 
-    At most 1,000 files are checked. A file that can't be read at the moment is skipped. Without access to
-    the driver's Java, no file is checked.
+    At most 1,000 files are checked, spread evenly over the list. A file that can't be read at the moment is
+    skipped. Without access to the driver's Java, no file is checked, and the list is empty.
 
     Args:
         spark: The session.
-        table: The Hive table.
+        table: The Hive table, stored as Parquet, ORC or Avro.
         files: Its files.
         defaults: The values (as SQL) of columns in rows of files that lack them, if these aren't null.
 

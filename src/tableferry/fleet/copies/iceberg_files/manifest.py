@@ -51,7 +51,7 @@ def encode_manifest(
 
 
 def data_file(entry: Entry) -> DataFile:
-    """Return pyiceberg's description of a data file."""
+    """Return pyiceberg's description of a Parquet file. Its ``spec_id`` isn't set; who appends it sets it."""
     file, values, metrics = entry
     return manifest.DataFile.from_args(
         content=manifest.DataFileContent.DATA,
