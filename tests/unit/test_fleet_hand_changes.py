@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +140,20 @@ def test_changed_tables_have_a_finding_and_its_command(
     assert len(paused.pause_reason) < LONGEST_REASON
     assert resume_command(paused) == command
     assert next_action(paused).what.endswith(f" Then: {command}")
+
+
+def test_long_reason_keeps_its_start_and_the_command_at_its_end() -> None:
+    long = replace(at("probation"), db_name="a_schema_with_a_long_name" * 3)
+    target = Names.of(long).target
+    renames = {target: f"ALTER VIEW {target.sql} RENAME TO {target.sql}_by_hand"}
+    change = find_hand_change(long, C.TAKEN, C.MISSING, renames)
+    assert change is not None
+    assert len(change.finding.text) > LONGEST_REASON
+    reason = long.paused(change.finding.reason, change.finding.text).pause_reason
+    assert len(reason) == LONGEST_REASON
+    assert reason.startswith("NAME_TAKEN: [NEW_TABLE_NAME_TAKEN_AND_COPY_GONE] ")
+    assert reason.endswith(f"Then: {change.command}.")
+    assert " … " in reason
 
 
 @pytest.mark.parametrize(("phase", "new", "hive", "reason", "command"), list(cells()))

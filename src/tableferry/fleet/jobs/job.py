@@ -37,6 +37,8 @@ LONGEST_NAME = 255
 
 LONGEST_REASON = 512
 """The number of characters of a pause reason that the column stores."""
+_START_OF_REASON = 170
+_OMISSION = " … "
 
 
 MOST_LEFT_DIRECTORIES = 100
@@ -240,11 +242,17 @@ class Job:
         return self.comm_level1_date + timedelta(days=self.initial_gap_days)
 
     def paused(self, reason: PauseReason, details: str = "") -> Self:
-        """Return the job paused; the details are cut to the length of the column."""
+        """Return the job paused. Details that are longer than the column lose their middle.
+
+        They begin with the problem, and end with the command that resolves it.
+        """
         text = f"{reason.value}: {details}" if details else reason.value
         # PostgreSQL refuses a text with a zero byte, and an error may quote a value of a table.
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-        return replace(self, migration_paused=True, pause_reason=text[:LONGEST_REASON])
+        if len(text) > LONGEST_REASON:
+            end = LONGEST_REASON - _START_OF_REASON - len(_OMISSION)
+            text = f"{text[:_START_OF_REASON]}{_OMISSION}{text[-end:]}"
+        return replace(self, migration_paused=True, pause_reason=text)
 
     def without_failures(self) -> Self:
         """Return the job with its count of failed runs reset."""
