@@ -170,6 +170,13 @@ def test_clustering_is_recorded_like_delta(root: Path) -> None:
     assert "readerFeatures" not in made["protocol"]
 
 
+def test_clustering_column_with_a_dot_is_named_in_backticks(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a.b": [1], "id": [1]}), tmp_path / "a.parquet")
+    assert converted(tmp_path, cluster_by=["`a.b`", "id"]) == "converted"
+    domain = json.loads(actions(tmp_path)["domainMetadata"]["configuration"])
+    assert domain["clusteringColumns"] == [["a.b"], ["id"]]
+
+
 @pytest.mark.parametrize(
     ("options", "condition", "parameters"),
     [

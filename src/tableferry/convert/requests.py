@@ -17,6 +17,7 @@ from tableferry.formats.hive.partitions import PartitionColumn
 from tableferry.formats.parquet.files import FileSchema
 from tableferry.formats.parquet.schema_merge import Merged, merge
 from tableferry.spark import types
+from tableferry.spark.tables import parts_of
 from tableferry.spark.types import Atomic, DataType, Decimal, Field, Struct
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partition
     """Return the paths of the clustering columns, in physical names.
 
     Args:
-        columns: The requested columns, as dotted paths.
+        columns: The requested columns, as dotted paths; a name with a dot is in backticks.
         schema: The table's columns.
         indexed: The columns that get statistics.
         partitioned: Whether the table has partition columns.
@@ -179,7 +180,7 @@ def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partition
     with_statistics = {path for path, kind in types.walk(indexed) if not isinstance(kind, Struct)}
     paths = []
     for name in asked:
-        found = _physical(schema, name.split("."))
+        found = _physical(schema, parts_of(name) if "`" in name else name.split("."))
         if found is None:
             raise Refused(
                 "CLUSTERING_COLUMN_MISSING",
@@ -193,7 +194,7 @@ def clustered(columns: Iterable[str], schema: Struct, indexed: Struct, partition
     return paths
 
 
-def _physical(columns: Struct, names: list[str]) -> tuple[list[str], tuple[str, ...]] | None:
+def _physical(columns: Struct, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]] | None:
     """Return a column's physical path and its path in the schema; None if it's missing. Case is ignored."""
     first = next((column for column in columns.fields if column.name.lower() == names[0].lower()), None)
     if first is None:
