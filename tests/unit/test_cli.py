@@ -69,6 +69,8 @@ def test_unknown_target_is_refused_before_spark_starts(
     result = call("pipelines", *(word.format(project=project.root) for word in command))
     assert result.exit_code == 1
     assert "[UNKNOWN_TARGET]" in result.stderr
+    unknown = call("pipelines", "cutover", "silver.orders", project.root, "--accept", "NOTHING")
+    assert "[UNKNOWN_ACCEPTED_FINDING]" in unknown.stderr
 
 
 def test_schema_is_json() -> None:

@@ -349,6 +349,7 @@ def pipelines_cutover(
     The legacy table is renamed to NAME__legacy. Run it after the migration is complete and before `finish`;
     after a crash, run it again.
     """
+    pipelines.check_accepted(accept or ())
     loaded, spark, pipeline = options.open()
     if dry_run:
         plan = pipelines.plan_cutover(

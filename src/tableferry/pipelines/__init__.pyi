@@ -13,6 +13,7 @@ from .cutover.commands import CutoverReport as CutoverReport
 from .cutover.commands import cut_over as cut_over
 from .cutover.commands import plan_cutover as plan_cutover
 from .cutover.commands import undo_cutover as undo_cutover
+from .cutover.findings import check_accepted as check_accepted
 from .cutover.plan import CutoverPlan as CutoverPlan
 from .cutover.report import cutover_data as cutover_data
 from .cutover.report import cutover_plan_data as cutover_plan_data
