@@ -400,6 +400,8 @@ EVENTS = st.one_of(
 @example(TargetFormat.ICEBERG, [("archive", None), ("remove its metadata", None), ("replace the copy", None)])
 @example(TargetFormat.ICEBERG, [("drop the copy", None), ("remove its metadata", None), ("revert", None)])
 @example(TargetFormat.ICEBERG, [("revert", 4), ("revert", 6), ("take its name", None)])
+@example(TargetFormat.ICEBERG, [("archive", 7), ("revert", None)])
+@example(TargetFormat.DELTA, [("drop the copy", None), ("shadow", None), ("remove its metadata", None)])
 @example(TargetFormat.DELTA, [("revert", 1), ("drop the copy", None), ("remove its metadata", None)])
 @given(st.sampled_from(TargetFormat), st.lists(EVENTS, min_size=2, max_size=10))
 def test_named_commands_end_every_job_without_loss_of_rows(
@@ -422,6 +424,21 @@ def test_named_commands_end_every_job_without_loss_of_rows(
             made.end()
             live = made.tables[made.names.main]
             assert made.kept <= live.rows <= made.written
+            # Of an archived job, no mode reads the new table.
+            assert not live.unreadable or made.job.state is State.HIVE_DROPPED
         except AssertionError as error:
             error.add_note("\n".join(made.log))
             raise
+
+
+@pytest.mark.parametrize("form", TargetFormat)
+def test_archive_that_stopped_after_its_rename_is_resumed_without_a_finding(form: TargetFormat) -> None:
+    with world(form) as made:
+        for effects in count():
+            made.effects = effects
+            made.run("archive")
+            if made.names.archived in made.tables:
+                break
+        assert made.job.state is State.WRITES_UNBLOCKED
+        made.run("archive")
+        assert (made.job.state, made.job.migration_paused) == (State.HIVE_DROPPED, False)

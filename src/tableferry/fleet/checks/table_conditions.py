@@ -79,7 +79,9 @@ def _new_table(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
 def _hive_copy(warehouse: Warehouse, job: Job, tables: Existing) -> Condition:
     names = Names.of(job)
     name = names.hive
-    if job.state is State.HIVE_DROPPED and names.archived in tables:
+    # An archive that was interrupted after its rename leaves the state as it was.
+    is_renamed = name not in tables and tables.get(names.main) is not Kind.HIVE
+    if names.archived in tables and (job.state is State.HIVE_DROPPED or is_renamed):
         name = names.archived
     elif names.elsewhere and name not in tables and tables.get(names.main) is Kind.HIVE:
         # The switch was interrupted, or is being undone.

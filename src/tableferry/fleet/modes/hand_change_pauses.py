@@ -130,8 +130,12 @@ def _conditions(run: RunningJob) -> tuple[Condition, Condition]:
     """Return the conditions of both tables; read the new table's files only if the remedy needs them."""
     new, hive = table_conditions(run.warehouse, run.job)
     given_up = run.job.record.accept == Acceptance.GIVE_UP_NEW_TABLE
-    restores_copy = hive is not Condition.SOUND and phase_of(run.job) is Phase.REVERTING
-    if new is Condition.SOUND and (given_up or restores_copy) and has_lost_metadata(run.warehouse, run.job):
+    has_only_rows = (
+        hive is not Condition.SOUND
+        and phase_of(run.job) in (Phase.PROBATION, Phase.REVERTING)
+        and not run.job.record.without_hive_copy
+    )
+    if new is Condition.SOUND and (given_up or has_only_rows) and has_lost_metadata(run.warehouse, run.job):
         new = Condition.FILES_GONE
     return new, hive
 
