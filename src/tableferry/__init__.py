@@ -1,3 +1,3 @@
 """Tableferry migrates tables that are in use, without losing rows."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
