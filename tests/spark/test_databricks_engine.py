@@ -149,8 +149,9 @@ SCD2 = {"keys": ["id"], "scd_type": "2", "sequence_by": "at", "apply_as_deletes"
 def assert_clone_is_announced(project: Project, clone: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Prepare, and assert that plan and log state the clone's bytes, files and duration before it starts."""
     detail = project.spark.sql(f"DESCRIBE DETAIL {project.schema}.legacy").collect()[0]
+    cores = amounts.counted(project.spark.sparkContext.defaultParallelism, "core")
     size, files = amounts.size(detail["sizeInBytes"]), amounts.counted(detail["numFiles"], "file")
-    stated = f"{size} in {files}, estimated less than a minute on 2 cores"
+    stated = f"{size} in {files}, estimated less than a minute on {cores}"
     planned = pipelines.plan(project.root, project.spark, pipeline=FakePipeline())
     assert (f"pinned clone: {stated}" in planned.targets[0].notes) is clone
     caplog.set_level(logging.INFO, "tableferry")
