@@ -164,6 +164,9 @@ def assert_clone_is_announced(project: Project, clone: bool, caplog: pytest.LogC
     assert events == (["started", "done"] if clone else [])
     planned = pipelines.plan(project.root, project.spark, pipeline=FakePipeline())
     assert not any("pinned clone" in note for note in planned.targets[0].notes)
+    caplog.clear()
+    pipelines.prepare(project.root, project.spark, pipeline=FakePipeline())
+    assert not any(getattr(record, "step", "").startswith("clone ") for record in caplog.records)
 
 
 @pytest.mark.parametrize("clone", soak.amount([True], [True, False]))

@@ -26,8 +26,9 @@ _log = logging.getLogger(__name__)
 
 _NO_SUCH_SYNTAX = "PARSE_SYNTAX_ERROR"
 
-# AWS counts on 85 to 90 MB/s for each concurrent request ("Performance design patterns for Amazon S3"), and
-# a clone reads and writes each file. Not measured on Databricks.
+# AWS counts on 85 to 90 MB/s for each concurrent request (whitepaper "Optimizing Amazon S3 Performance",
+# "Horizontal Scaling and Request Parallelization"), and a clone reads and writes each file. Not measured on
+# Databricks.
 _BYTES_PER_SECOND_AND_CORE = 40_000_000
 # Spark Connect doesn't report the cluster's cores.
 _ASSUMED_CORES = 8
@@ -63,10 +64,7 @@ class CloneEstimate:
 
 def estimate_pinned_clone(target: TargetPlan, opened: OpenedProject) -> CloneEstimate | None:
     """Estimate the deep clone that the next preparation of a target creates; None if it creates none."""
-    if opened.pipeline is None or opened.pipeline.kind != "databricks" or not needs_clone(target, opened):
-        return None
-    assert target.migration_start is not None
-    return _estimate(opened.spark, target.migration_start.copy.table)
+    return _estimate(target, opened) if needs_clone(target, opened) else None
 
 
 def needs_clone(target: TargetPlan, opened: OpenedProject) -> bool:
@@ -74,7 +72,12 @@ def needs_clone(target: TargetPlan, opened: OpenedProject) -> bool:
     return target.clone is not None and not catalog.exists(opened.spark, target.clone)
 
 
-def _estimate(spark: SparkSession, table: TableName) -> CloneEstimate:
+def _estimate(target: TargetPlan, opened: OpenedProject) -> CloneEstimate | None:
+    """Return the estimate for a deep clone; None outside Databricks, where a shallow one copies no file."""
+    if not (opened.pipeline and opened.pipeline.kind == "databricks"):
+        return None
+    assert target.migration_start is not None
+    spark, table = opened.spark, target.migration_start.copy.table
     [detail] = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes", "numFiles").collect()
     local = in_process(spark)
     cores = spark.sparkContext.defaultParallelism if local else _ASSUMED_CORES
@@ -101,10 +104,11 @@ def create_pinned_clone(target: TargetPlan, clone: TableName, opened: OpenedProj
         clone=clone,
         optional=optional,
     ):
-        estimate = estimate_pinned_clone(target, opened)
-        step = f"clone {copy.table}@{copy.version} as {clone}" + (f" ({estimate})" if estimate else "")
-        with task(_log, step, table=target.target) as running, track_jobs(spark, running):
-            _create_clone(spark, clone, copy)
+        if needs_clone(target, opened):
+            estimate = _estimate(target, opened)
+            step = f"clone {copy.table}@{copy.version} as {clone}" + (f" ({estimate})" if estimate else "")
+            with task(_log, step, table=target.target) as running, track_jobs(spark, running):
+                _create_clone(spark, clone, copy)
         cloned = _read_cloned_version(spark, clone)
     if cloned not in (None, copy.version):
         raise TableError(
