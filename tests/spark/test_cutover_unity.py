@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.workspace import FakeWorkspace
 from tableferry.errors import Refused
 from tableferry.pipelines.cutover import commands
 from tableferry.pipelines.cutover.catalog_entries import SparkCatalog
-from tableferry.spark.tables import DEFAULT_CATALOG, TableName
+from tableferry.spark.tables import DEFAULT_CATALOG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,27 +30,6 @@ INFORMATION = {
 LINEAGE = (
     "entity_type STRING, entity_id STRING, source_table_full_name STRING, created_by STRING, event_date DATE"
 )
-
-
-class UnityCatalog:
-    """Spark's default catalog as a catalog of Unity Catalog, whose objects a fake workspace knows, too."""
-
-    def __init__(self, workspace: FakeWorkspace, schema: str) -> None:
-        self.workspace, self.schema = workspace, f"{DEFAULT_CATALOG}.{schema}"
-
-    def full(self, name: str) -> str:
-        return f"{self.schema}.{TableName.parse(name).table}"
-
-    def follow(self, statement: str) -> None:
-        """Give the workspace the effect of a statement."""
-        if created := re.match(r"CREATE OR REPLACE VIEW (\S+) ", statement):
-            if self.full(created[1]) not in self.workspace.tables:
-                self.workspace.put_table(self.full(created[1]), "me@corp.com")
-                self.workspace.tables[self.full(created[1])]["table_type"] = "VIEW"
-        elif renamed := re.match(r"ALTER (?:TABLE|VIEW) (\S+) RENAME TO (\S+)", statement):
-            self.workspace.rename_table(self.full(renamed[1]), self.full(renamed[2]))
-        elif dropped := re.match(r"DROP VIEW (\S+)", statement):
-            del self.workspace.tables[self.full(dropped[1])]
 
 
 @contextmanager
@@ -79,28 +57,28 @@ def unity(
     tmp_path: Path,
     logged_in: FakeWorkspace,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[UnityCatalog]:
-    catalog = UnityCatalog(logged_in, schema)
+) -> Iterator[FakeWorkspace]:
+    """Provide Spark's default catalog as one of Unity Catalog, whose objects a fake workspace knows, too."""
     execute = SparkCatalog.execute
 
     def execute_and_follow(self: SparkCatalog, statement: str) -> None:
         execute(self, statement)
-        catalog.follow(statement)
+        logged_in.follow(statement, f"{DEFAULT_CATALOG}.{schema}")
 
     monkeypatch.setattr(SparkCatalog, "execute", execute_and_follow)
     monkeypatch.setattr(commands, "is_in_unity_catalog", lambda name: name == DEFAULT_CATALOG)
     with system_tables(spark, tmp_path / "system"):
-        yield catalog
+        yield logged_in
 
 
 def test_cutover_on_unity_catalog_carries_grants_and_names_jobs_views_and_filters(
-    spark: SparkSession, unity: UnityCatalog, tmp_path: Path
+    spark: SparkSession, schema: str, unity: FakeWorkspace, tmp_path: Path
 ) -> None:
-    project = migrated(Project(tmp_path / "shop", unity.schema, spark))
-    legacy, target, workspace = unity.full("out_legacy"), unity.full("out"), unity.workspace
-    workspace.put_table(legacy, "boss@corp.com", bi={"SELECT"}, etl={"MODIFY", "SELECT"})
-    workspace.put_table(target, "me@corp.com")
-    workspace.tables[legacy]["row_filter"] = {"function_name": "f", "input_column_names": ["id"]}
+    project = migrated(Project(tmp_path / "shop", f"{DEFAULT_CATALOG}.{schema}", spark))
+    legacy, target = f"{project.schema}.out_legacy", f"{project.schema}.out"
+    unity.put_table(legacy, "boss@corp.com", bi={"SELECT"}, etl={"MODIFY", "SELECT"})
+    unity.put_table(target, "me@corp.com")
+    unity.tables[legacy]["row_filter"] = {"function_name": "f", "input_column_names": ["id"]}
     view = f"'{project.schema}', 'report', 'SELECT id FROM {legacy}'"
     spark.sql(f"INSERT INTO information_schema.views VALUES ({view})")
     spark.sql(
@@ -117,13 +95,13 @@ def test_cutover_on_unity_catalog_carries_grants_and_names_jobs_views_and_filter
     assert "VIEW_OWNER_DIFFERS" in found
     with project.nothing_written(), pytest.raises(Refused):
         cut_over(project)
-    workspace.tables[target]["row_filter"] = workspace.tables[legacy]["row_filter"]
+    unity.tables[target]["row_filter"] = unity.tables[legacy]["row_filter"]
 
     cut_over(project)
     assert read(project) == [(1, "a"), (2, "b"), (3, "c")]
-    assert workspace.granted(legacy) == {"bi": {"SELECT"}, "etl": {"SELECT"}}
-    assert workspace.granted(f"{legacy}__legacy") == {"bi": {"SELECT"}, "etl": {"MODIFY", "SELECT"}}
+    assert unity.granted(legacy) == {"bi": {"SELECT"}, "etl": {"SELECT"}}
+    assert unity.granted(f"{legacy}__legacy") == {"bi": {"SELECT"}, "etl": {"MODIFY", "SELECT"}}
     undo(project)
     assert read(project) == [(1, "a"), (2, "b")]
-    assert workspace.granted(legacy) == {"bi": {"SELECT"}, "etl": {"MODIFY", "SELECT"}}
-    assert set(workspace.tables) == {legacy, target}
+    assert unity.granted(legacy) == {"bi": {"SELECT"}, "etl": {"MODIFY", "SELECT"}}
+    assert set(unity.tables) == {legacy, target}

@@ -37,13 +37,14 @@ from tableferry.pipelines.cutover.facts import (
     LastWrite,
 )
 from tableferry.pipelines.cutover.findings import EFFECTS, check_accepted
-from tableferry.pipelines.cutover.gathering import _read_access, find_last_write, find_migration_blockers
+from tableferry.pipelines.cutover.gathering import find_last_write, read_access
 from tableferry.pipelines.cutover.lag import LegacyLag, SourceLag, count_lag
 from tableferry.pipelines.cutover.performer import CutoverPerformer
 from tableferry.pipelines.cutover.plan import CutoverPlan, decide_cutover, decide_undo
 from tableferry.pipelines.cutover.readers import has_reference
 from tableferry.pipelines.cutover.report import print_cutover_plan
 from tableferry.pipelines.cutover.views import DEFINITION, define_view
+from tableferry.pipelines.model.cutover_blockers import find_cutover_blockers
 from tableferry.pipelines.model.facts import LegacyWrites
 from tableferry.pipelines.model.flows import DataFlow, Migration, Project, Target
 from tableferry.pipelines.model.phases import Phase
@@ -102,17 +103,14 @@ class MemoryCatalog:
             name = TableName.parse(view)
             values = dict(re.findall(r"'([^']*)' = '([^']*)'", match["properties"]))
             self.entries[name.key] = Entry(name, "view", marker=values[MARKER], definition=values[DEFINITION])
-            if self.workspace and plain(name) not in self.workspace.tables:
-                self.workspace.put_table(plain(name), "someone@example.com")
-                self.workspace.tables[plain(name)]["table_type"] = "VIEW"
         elif drop := match["drop"]:
             del self.entries[TableName.parse(drop).key]
         else:
             old, new = TableName.parse(match["name"]), TableName.parse(match["to"])
             assert new.key not in self.entries
             self.entries[new.key] = replace(self.entries.pop(old.key), name=new)
-            if self.workspace:
-                self.workspace.rename_table(plain(old), plain(new))
+        if self.workspace:
+            self.workspace.follow(statement, "main.silver")
 
 
 def plain(name: TableName) -> str:
@@ -364,7 +362,7 @@ def test_jobs_that_read_the_legacy_table_are_listed_from_the_lineage(logged_in: 
         return [("DBSQL_DASHBOARD", "d7"), ("JOB", "12"), ("PIPELINE", "own"), ("PIPELINE", "theirs")]
 
     def read(query: Callable[[str], Any]) -> CutoverPlan:
-        access = _read_access(
+        access = read_access(
             UnityAccess(workspace.client(), query), table(NAMES.name, LEGACY_ID), TARGET, "own"
         )
         return decide_cutover(facts(access=replace(access, owner="")))
@@ -569,7 +567,7 @@ CUTOVER = Cutover(NAMES.name, NAMES.renamed, LEGACY_ID, "switching", NOW)
     ],
 )
 def test_only_a_complete_compared_copy_is_cut_over(plan: TargetPlan, expected: list[str]) -> None:
-    assert names(find_migration_blockers(plan)) == expected
+    assert names(find_cutover_blockers(plan)) == expected
 
 
 @pytest.mark.parametrize(
@@ -593,7 +591,7 @@ def test_legacy_table_that_is_read_by_path_is_refused() -> None:
     assert plan.dataflow.migration is not None
     migration = replace(plan.dataflow.migration, table=TableName.at("/data/orders"))
     blocked = replace(plan, dataflow=replace(plan.dataflow, migration=migration))
-    assert names(find_migration_blockers(blocked)) == ["CUTOVER_OF_PATH"]
+    assert names(find_cutover_blockers(blocked)) == ["CUTOVER_OF_PATH"]
 
 
 @pytest.mark.parametrize(

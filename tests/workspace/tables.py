@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.workspace.catalog import Catalog
 from tests.workspace.http import RefusedRequest, Request, route
+
+from tableferry.spark.tables import TableName
 
 _UC = "/api/2.1/unity-catalog"
 
@@ -39,6 +42,21 @@ class Tables(Catalog):
         table, grants = self.tables.pop(name), self.grants.pop(("table", name))
         self.tables[to] = {**table, "name": to.split(".")[2], "full_name": to}
         self.grants["table", to] = grants
+
+    def follow(self, statement: str, schema: str) -> None:
+        """Give the tables of a schema the effect of a statement that creates, renames or drops one."""
+
+        def full(name: str) -> str:
+            return f"{schema}.{TableName.parse(name).table}"
+
+        if created := re.match(r"CREATE OR REPLACE VIEW (\S+) ", statement):
+            if full(created[1]) not in self.tables:
+                self.put_table(full(created[1]), "someone@example.com")
+                self.tables[full(created[1])]["table_type"] = "VIEW"
+        elif renamed := re.match(r"ALTER (?:TABLE|VIEW) (\S+) RENAME TO (\S+)", statement):
+            self.rename_table(full(renamed[1]), full(renamed[2]))
+        elif dropped := re.match(r"DROP VIEW (\S+)", statement):
+            del self.tables[full(dropped[1])]
 
     def granted(self, name: str) -> dict[str, set[str]]:
         """Return a copy of who was granted what on a table."""

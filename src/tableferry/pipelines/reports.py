@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tableferry import report
 from tableferry.amounts import counted, joined
 from tableferry.errors import Finding
+from tableferry.pipelines.model.cutover_blockers import find_cutover_blockers
 from tableferry.pipelines.model.phases import OVER, phase_label
 from tableferry.pipelines.model.plan import Plan, TargetPlan
 from tableferry.verify import render
@@ -526,25 +527,19 @@ _UPDATE = "an update of the pipeline, with `tableferry pipelines prepare` before
 def _print_next(console: Console, targets: Sequence[TargetPlan], command: str) -> None:
     phases = {target.phase for target in targets}
     if "complete" in phases:
-        for target in filter(_can_be_cut_over, targets):
-            console.print(
-                f"Next: `tableferry pipelines cutover {target.target}` lets the readers of "
-                f"{target.dataflow.migration and target.dataflow.migration.table} read {target.target}."
-            )
+        for target in targets:
+            migration = target.dataflow.migration
+            if migration and not target.state.cutover and not find_cutover_blockers(target):
+                console.print(
+                    f"Next: `tableferry pipelines cutover {target.target}` lets the readers of "
+                    f"{migration.table} read {target.target}."
+                )
         complete = ", ".join(str(target.target) for target in targets if target.phase == "complete")
         console.print(f"Next: `tableferry pipelines finish` ends the migration of {complete}.")
     if phases & {"new", "copying", "ready", "later"}:
         console.print(f"Next: {command}.")
     elif "waiting" in phases:
         console.print("Next: run again when the sources have new commits.")
-
-
-def _can_be_cut_over(target: TargetPlan) -> bool:
-    """Return whether readers may still use the name of a legacy table that is completely migrated."""
-    migration = target.dataflow.migration
-    if target.phase != "complete" or migration is None or migration.take_over or target.state.cutover:
-        return False
-    return migration.table.path is None and target.state.is_copy_verified
 
 
 def _print_not_representable(console: Console, legacy: UnrepresentableRows) -> None:

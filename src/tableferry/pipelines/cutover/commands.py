@@ -78,9 +78,10 @@ def plan_cutover(
     if not undo:
         return _decide_cutover(opened, accept)
     plan = _decide_undo(opened)
-    legacy = plan.facts.legacy
-    if plan.refusals or legacy is None:
+    if plan.refusals:
         return plan
+    legacy = plan.facts.legacy
+    assert legacy is not None
     lag = _read_lag(opened, plan.facts.names, legacy.name)
     return replace(plan, notes=(*map(str, lag.sources), lag.advice))
 

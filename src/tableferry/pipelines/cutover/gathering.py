@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tableferry.access.foreign_catalogs import list_foreign_tables
-from tableferry.errors import Finding, Refused, TableError
+from tableferry.errors import Refused, TableError
 from tableferry.formats.delta.commits import Commit, commits_since
 from tableferry.pipelines.cutover import readers
 from tableferry.pipelines.cutover.facts import (
@@ -21,8 +21,8 @@ from tableferry.pipelines.cutover.facts import (
 )
 from tableferry.pipelines.cutover.performer import CutoverCatalog
 from tableferry.pipelines.handover.stream_checkpoints import COMMIT_LIMIT, classify_commits
+from tableferry.pipelines.model.cutover_blockers import find_cutover_blockers
 from tableferry.pipelines.model.facts import LegacyWrites
-from tableferry.pipelines.model.phases import phase_label
 from tableferry.pipelines.model.plan import TargetPlan
 from tableferry.pipelines.model.target_state import MigrationStart
 from tableferry.pipelines.planning.project import OpenedProject
@@ -46,7 +46,7 @@ def gather_cutover(
     """
     planned, facts = opened.decide_plan(for_report=True)
     (target,) = planned.targets
-    if blockers := find_migration_blockers(target):
+    if blockers := find_cutover_blockers(target):
         raise Refused.of(blockers)
     base = _gather_names(target, catalog)
     legacy, names = base.legacy, base.names
@@ -54,7 +54,7 @@ def gather_cutover(
     base = replace(
         base,
         recorded_target_id=known.table_id if known else "",
-        access=_read_access(access, legacy, target.target, planned.pipeline_id),
+        access=read_access(access, legacy, target.target, planned.pipeline_id),
     )
     if legacy is None or legacy.name.key == names.renamed.key:
         # The readers of the old name have been cut over already.
@@ -93,29 +93,6 @@ def gather_undo(opened: OpenedProject, catalog: CutoverCatalog) -> CutoverFacts:
     )
 
 
-def find_migration_blockers(target: TargetPlan) -> tuple[Finding, ...]:
-    """Return the refusals of a cutover that the state of the migration causes; none if it may be resumed."""
-    migration, state, name = target.dataflow.migration, target.state, target.target
-    if state.taken_over or (migration and migration.take_over):
-        return (Finding("CUTOVER_OF_TAKE_OVER", target=name),)
-    if state.cutover:
-        return ()
-    if state.finished:
-        return (Finding("CUTOVER_AFTER_FINISH", target=name),)
-    if migration is None:
-        return (Finding("CUTOVER_WITHOUT_MIGRATION", target=name),)
-    if migration.table.path is not None:
-        return (Finding("CUTOVER_OF_PATH", target=name, table=migration.table),)
-    if target.refusals:
-        return target.refusals
-    if target.phase != "complete":
-        phase = "; ".join([phase_label(target.phase), *(wait.why.sentence for wait in target.waits)])
-        return (Finding("CUTOVER_NOT_COMPLETE", target=name, phase=phase),)
-    if not state.is_copy_verified:
-        return (Finding("CUTOVER_COPY_NOT_COMPARED", target=name, table=migration.table),)
-    return ()
-
-
 def find_last_write(commits: Sequence[Commit]) -> LastWrite | None:
     """Return the newest commit that changed rows; the commits are the newest first."""
     for commit in commits:
@@ -152,9 +129,13 @@ def _read_entries(catalog: CutoverCatalog, names: Sequence[TableName]) -> dict[s
     return {name.key: catalog.read(name) for name in names}
 
 
-def _read_access(
+def read_access(
     access: UnityAccess | None, legacy: Entry | None, target: TableName, pipeline_id: str
 ) -> AccessFacts:
+    """Return the owners, protections and readers of the legacy table; empty in a metastore.
+
+    The migration's own pipeline isn't a reader: it has read the table to copy it.
+    """
     if access is None or legacy is None:
         return AccessFacts()
     entities: tuple[str, ...] = ()
@@ -169,7 +150,6 @@ def _read_access(
         access.current_user,
         access.list_protections(legacy.name),
         access.list_protections(target),
-        # The migration's own pipeline has read the table to copy it.
         tuple(entity for entity in entities if entity != f"pipeline {pipeline_id}"),
         why_unknown,
     )
