@@ -235,6 +235,7 @@ def test_files_written_by_a_suspended_shadow_run_pause_a_revert(ours: Fleet, tmp
         [paused] = errors(ours.revert("t"))
     assert str(stray) in paused
     assert "[ROWS_READ_TWICE]" in paused
+    assert "Remove these files" in paused
     assert ours.job("t").state is State.WRITES_UNBLOCKED
     stray.unlink()
     assert errors(ours.revert("t")) == []

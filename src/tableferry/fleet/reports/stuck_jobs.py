@@ -136,7 +136,7 @@ def stuck_jobs(ago: Ago, rest: timedelta) -> Select[Any]:
     """Select the stuck jobs, in no order: task_id, rule, since, changed_at, level.
 
     ``rule`` is the index, from 0, of the first of the `rules` that applies; the arguments are theirs too.
-    ``level`` is that of the job's earliest notification that is late, whatever the rule; null without one.
+    ``level`` is that of the job's earliest late notification, with any rule; null if none is late.
     """
     by_rule = rules(ago, rest)
     columns = _columns_of(rule.applies for rule in by_rule) | _columns_of(rule.since for rule in by_rule)
